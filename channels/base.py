@@ -7,9 +7,12 @@ Called by: every channel implements `Channel`; `gateway.router` takes what `Acce
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
+from aiohttp.web import RouteDef
 
 # --------------------------------------------------------------------------------------------------------------------- what comes in
 
@@ -198,7 +201,7 @@ class Channel(Protocol):
     """Answers are shown while they grow, by edits of a placed message. False: one send a piece, when the answer is done."""
 
     async def start(self, menu: Sequence[CommandInfo]) -> None:
-        """Make the first contact: who are we, is the token good, set the menu. Raises Denied (permanent), NotSent or Unknown (try again)."""
+        """Make the first contact: who are we, is the token good, set the menu. Raises Denied (permanent), NotSent or Unknown (later)."""
 
     async def run(self, accept: Accept) -> None:
         """Read until cancelled. Returns only where input has an end (the terminal). Raises Denied when the token is refused for good, any
@@ -209,6 +212,9 @@ class Channel(Protocol):
 
     def last_sign_of_life(self) -> float:
         """When the network last answered us, by `time.monotonic`; 0.0 if never."""
+
+    def routes(self) -> Sequence[RouteDef]:
+        """What the channel serves on the daemon's own HTTP server; () for most."""
 
     def render(self, markdown: str) -> list[Piece]:
         """Pieces for a text, within `limits`; [] if nothing visible is in it. Pure: the same text, the same pieces. Takes any prefix of a
@@ -265,3 +271,14 @@ class Desk(Protocol):
 
     async def history(self, address: Address, sender: Sender, name: str = "", after: int = 0) -> list[Shown]:
         """What the chat's session `name` ("" the current one) shows behind seq `after`, as it stands after undo and retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the composition root hands to a channel's `make(settings, context)`."""
+
+    token: str
+    """The channel's secret; "" if it has none."""
+    folder: Path
+    """A private folder for small state of the channel's own; made (0700) by the channel if it needs it."""
+    desk: Desk
