@@ -1,0 +1,77 @@
+"""Where secrets come from: a systemd credential, then the file that NAME_FILE names, then the environment, then the config file.
+
+The first that is there counts; a file that is named and cannot be used is a fault, never passed over for the next place. Knows nothing of
+TOML: what stands in the config file is handed in by `gateway.config`, the only caller.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+from channels.settings import Secret
+from gateway.errors import ConfigError
+
+CHANNELS: Mapping[str, str] = {"telegram": "PARLOUR_TELEGRAM_TOKEN", "discord": "PARLOUR_DISCORD_TOKEN"}
+"""Channels that cannot be without a token, and its name."""
+WEB = "PARLOUR_WEB_TOKEN"
+BACKEND = ("PARLOUR_BACKEND_API_KEY", "OPENAI_API_KEY")
+
+_MOST = 64 * 1024
+_USERINFO = re.compile(r"(?<=://)([^/?#\s@]*:[^/?#\s]*)@")
+
+
+def clean(text: str) -> str:
+    """A secret without the line end that editors and `echo` add. Raises ValueError where it cannot be one."""
+    text = text.rstrip("\r\n")
+    if not text:
+        raise ValueError("is empty")
+    if not text.isprintable() or any(c.isspace() for c in text):
+        raise ValueError("has blanks, line breaks or control characters in it")
+    return text
+
+
+def _read(path: Path, name: str) -> Secret:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST + 1)
+        if len(raw) > _MOST:
+            raise ValueError("is too long for a secret")
+        return Secret(clean(raw.decode()))
+    except OSError as error:
+        raise ConfigError(str(path), 0, name, f"cannot be read: {error.strerror or type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(str(path), 0, name, "is not a text") from None
+    except ValueError as error:
+        raise ConfigError(str(path), 0, name, str(error)) from None
+
+
+def find(env: Mapping[str, str], *names: str) -> Secret:
+    """The secret by these names, the first name first; "" if it is nowhere outside the config file. Raises ConfigError.
+
+    An empty variable counts as not set, as compose files and unit files write it.
+    """
+    for name in names:
+        folder = env.get("CREDENTIALS_DIRECTORY", "")
+        if folder and os.path.lexists(credential := Path(folder, name)):
+            return _read(credential, name)
+        if path := env.get(f"{name}_FILE", ""):
+            return _read(Path(path).expanduser(), f"{name}_FILE")
+        if value := env.get(name, ""):
+            try:
+                return Secret(clean(value))
+            except ValueError as error:
+                raise ConfigError("environment", 0, name, str(error)) from None
+    return Secret("")
+
+
+def in_urls(text: str) -> list[str]:
+    """Passwords that stand in addresses (`https://user:password@host`), as written and as meant."""
+    found: list[str] = []
+    for match in _USERINFO.finditer(text):
+        password = match[1].partition(":")[2]
+        found += dict.fromkeys(one for one in (match[1], password, unquote(password)) if len(one) > 1)
+    return found
