@@ -105,7 +105,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """A line of the conversation. `for` is the id of the input that caused it."""
 
     seq: int
-    at: str
+    at: str = ""
+    """"" where an older or foreign line does not say."""
     for_: str = ""
     role: Literal["user", "assistant", "tool"]
     content: str | None
@@ -213,10 +214,11 @@ class Parent(msgspec.Struct, frozen=True):
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="session", rename={"for_": "for"}):
     """The first line of a session file."""
 
-    v: int
+    v: int = 0
+    """0 where an older file does not say."""
     key: str
-    name: str
-    created: str
+    name: str = ""
+    created: str = ""
     title: str = ""
     """The name as the person typed it; "" means `name`."""
     for_: str = ""

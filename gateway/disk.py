@@ -1,0 +1,197 @@
+"""The ground floor of everything on disk: private files and folders, files that appear whole, and the folder's lock.
+
+It knows no formats: bytes, paths and sizes. Appending is the job of `gateway.writer`, lines and their repair that of `gateway.lines`.
+Called by those two, `gateway.store.jsonl` and `gateway.journal`; `lock_folder` by `gateway.app`.
+
+Private means: folders 0700, files 0600 whatever the umask, no symbolic link followed at the last step, nothing handed to a child process.
+Everything here blocks; on the loop it runs through `aiofiles.os.wrap`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+from gateway.errors import StartError
+
+log = structlog.get_logger(__name__)
+
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+"""O_NONBLOCK: a named pipe in our place is an error, not a wait for ever. It means nothing for a file."""
+
+NEW = ".new-"
+"""How the name of an unfinished file begins. One that is found at start is a crash's, and is removed."""
+
+# ------------------------------------------------------------------------------------------------------- private files and folders
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of an existing regular file. Raises OSError (ELOOP where `path` is a symbolic link)."""
+    fd = os.open(path, flags | _SAFE)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return fd
+
+
+def create_private(path: Path, flags: int) -> int:
+    """A descriptor of a file that was not there before. Raises FileExistsError, OSError. The folder must be there."""
+    fd = os.open(path, flags | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+    os.fchmod(fd, 0o600)
+    return fd
+
+
+def open_or_create(path: Path, flags: int) -> int:
+    """A descriptor of a file that is made, with its folders, where it is not there."""
+    try:
+        return open_private(path, flags)
+    except FileNotFoundError:
+        make_folder(path.parent)
+    try:
+        return create_private(path, flags)
+    except FileExistsError:
+        return open_private(path, flags)
+
+
+def make_folder(path: Path) -> None:
+    """The folder and those above it, as far as they are missing, each 0700. One that is there stays as it is."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_folder(path.parent)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+    os.chmod(path, 0o700)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write until it is written. After an OSError a part of it may be."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+_placing = threading.Lock()
+
+
+@contextmanager
+def new_file(path: Path, *, replace: bool = False) -> Iterator[int]:
+    """A file that appears whole or not at all: the body writes into a temporary one beside it, the end of the body gives it its name.
+
+    Raises FileExistsError where the name is taken and `replace` is False; nothing is ever overwritten then.
+    """
+    make_folder(path.parent)
+    temporary = path.parent / f"{NEW}{secrets.token_hex(8)}"
+    fd = create_private(temporary, os.O_WRONLY)
+    try:
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+        if replace:
+            os.rename(temporary, path)
+        else:
+            _place(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _place(temporary: Path, path: Path) -> None:
+    """`rename` that does not overwrite: a second name by `link`; the first one is removed by the caller."""
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        with _placing:  # a file system without hard links: the folder is ours alone, so that the lock stands for O_EXCL
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            os.rename(temporary, path)
+
+
+def tighten(folder: Path, found: Callable[[Path], None]) -> None:
+    """Take the rights of others from everything of ours under `folder` (files of an older version, of a restored copy), and hand what a
+    crash left half made to `found`. Follows no symbolic link. What cannot be changed is logged: the folder above is closed anyway."""
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    found(Path(entry.path))
+                    continue
+                with suppress(FileNotFoundError):
+                    info = entry.stat(follow_symlinks=False)
+                    _close_to_others(Path(entry.path), info)
+                    if stat.S_ISDIR(info.st_mode):
+                        waiting.append(Path(entry.path))
+
+
+def _close_to_others(path: Path, info: os.stat_result) -> None:
+    if not stat.S_IMODE(info.st_mode) & 0o077 or not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+        return
+    if info.st_mode & stat.S_ISVTX:  # a place that everybody shares, as /tmp: not ours to close
+        return
+    try:
+        os.chmod(path, 0o700 if stat.S_ISDIR(info.st_mode) else 0o600)
+    except PermissionError:
+        log.warning("file is open to others", file=str(path), mode=oct(stat.S_IMODE(info.st_mode)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- lock
+
+
+class FolderLock:
+    """The daemon's hold on its data folder. The kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        """Let go. Safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def lock_folder(path: Path) -> FolderLock:
+    """Take `path` (made if missing, closed to others) for this process. Raises StartError where another daemon has it, or it can't be had.
+
+    The lock is the kernel's (flock). The number in the file is for people: it is shown, never believed, so that a stale or foreign
+    one stops nobody.
+    """
+    place = path / "lock"
+    try:
+        make_folder(path)
+        _close_to_others(path, os.stat(path))
+        fd = open_or_create(place, os.O_RDWR)
+    except OSError as error:
+        raise StartError(f"{path}: cannot be used as the data folder: {error.strerror}") from error
+    try:
+        _close_to_others(place, os.fstat(fd))
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(fd, 32, 0).strip()
+        os.close(fd)
+        who = f"process {int(holder)}" if holder.isdigit() and len(holder) < 12 else "another process"
+        raise StartError(f"{path}: another daemon works in this folder ({who} holds {place})") from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # a full disk is no reason not to hold the lock
+            return FolderLock(fd)
+        os.close(fd)
+        raise StartError(f"{place}: cannot be locked: {error.strerror}") from error
+    return FolderLock(fd)

@@ -1,0 +1,204 @@
+"""The one writer: every append of the house, in batches, off the loop.
+
+It does not know what it appends; it neither reads files nor repairs them. Called by `gateway.store.jsonl`, `gateway.inbox`, the access log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import aiofiles.os
+
+from gateway.disk import open_or_create, open_private, write_all
+
+
+class Overtaken(OSError):
+    """The file is not what the append was meant for: an earlier append to it failed, or somebody else wrote to it. Nothing was written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.ESTALE, "changed or failed under an append", str(path))
+
+
+class Fence:
+    """What the owner of a file knows of it; the writer keeps it true.
+
+    `size`: bytes of the file whose append is acknowledged (-1: not known, not compared). `broken`: an append failed; those behind it fail
+    with Overtaken until the owner has looked at the file and set it back.
+    """
+
+    __slots__ = ("broken", "size")
+
+    def __init__(self) -> None:
+        self.size = -1
+        self.broken = False
+
+
+class _Append:
+    __slots__ = ("create", "data", "fence", "future", "path")
+
+    def __init__(self, path: Path, data: bytes, create: bool, fence: Fence | None, future: asyncio.Future[int]) -> None:
+        self.path, self.data, self.create, self.fence, self.future = path, data, create, fence, future
+
+
+class _Group:
+    """All appends of one batch to one file: written as one, so that they stand or fall together."""
+
+    __slots__ = ("appends", "create", "expect", "fence", "path")
+
+    def __init__(self, first: _Append) -> None:
+        self.path, self.create, self.fence = first.path, first.create, first.fence
+        self.expect = first.fence.size if first.fence else -1
+        self.appends = [first]
+
+
+class Writer:
+    """Group commit: whatever is appended while a batch is on its way to the disk makes up the next batch.
+
+    `append` fixes the order at the call. A batch is one hop to one thread; in it the journal's files are written before all others, each
+    file by open, one write, close: no handle is kept and nothing is buffered. Every file has its own result. A write that comes short
+    (full disk, limit, broken medium) is cut back to the size before it; its waiters get the OSError, and the next append to that file is
+    tried like any other. Done means: with the kernel.
+    """
+
+    def __init__(self) -> None:
+        self._journal: list[_Append] = []
+        self._others: list[_Append] = []
+        self._flying: list[_Append] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
+        self._write = aiofiles.os.wrap(self._write_batch)
+        self._uncut: dict[Path, int] = {}
+        """Files that could not be cut back, with their good size. Nothing is appended to one before it is cut."""
+
+    def append(
+        self, path: Path, data: bytes, *, journal: bool = False, create: bool = True, fence: Fence | None = None
+    ) -> asyncio.Future[int]:
+        """Append `data` to `path`; the future gives the file's size behind it, or raises OSError, and then nothing of `data` is in it.
+
+        `create=False`: a missing file is FileNotFoundError. With a `fence` it is Overtaken where the file's size is not the fence's, or
+        where an append before this one failed. The future is never cancelled by the writer; shield it where the waiter may be.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        if self._closed:
+            future.set_exception(OSError(errno.EBADF, "the writer is closed", str(path)))
+            return future
+        (self._journal if journal else self._others).append(_Append(path, data, create, fence, future))
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="writer")
+        return future
+
+    async def flush(self) -> None:
+        """Wait until everything that was appended before this call has its result."""
+        if waiting := [append.future for append in (*self._flying, *self._journal, *self._others)]:
+            await asyncio.wait(waiting)
+
+    async def close(self) -> None:
+        """Write what waits, then refuse. Safe to call twice."""
+        self._closed = True
+        if self._task is not None:
+            await asyncio.shield(self._task)
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        try:
+            while batch := [*self._journal, *self._others]:
+                self._flying = batch
+                self._journal.clear()
+                self._others.clear()
+                groups: dict[Path, _Group] = {}
+                for append in batch:
+                    if append.fence is not None and append.fence.broken:
+                        _fail(append.future, Overtaken(append.path))
+                    elif group := groups.get(append.path):
+                        group.appends.append(append)
+                    else:
+                        groups[append.path] = _Group(append)
+                if groups:
+                    results = await self._write(list(groups.values()), executor=self._thread)
+                    for group, result in zip(groups.values(), results, strict=True):
+                        _settle(group, result)
+                self._flying = []
+        finally:
+            self._task = None
+            for append in self._flying:  # none but where the loop is being torn down: nobody waits for ever
+                append.future.cancel()
+            self._flying = []
+
+    def _write_batch(self, groups: Sequence[_Group]) -> list[int | OSError]:
+        """Sync, in the writer's thread: each file's size before the write, or what went wrong."""
+        results: list[int | OSError] = []
+        for group in groups:
+            try:
+                results.append(self._write_group(group))
+            except OSError as error:
+                results.append(error)
+        return results
+
+    def _write_group(self, group: _Group) -> int:
+        path = group.path
+        self.settle(path)
+        flags = os.O_WRONLY | os.O_APPEND
+        fd = open_or_create(path, flags) if group.create else open_private(path, flags)
+        try:
+            size = os.fstat(fd).st_size
+            if group.expect not in {-1, size}:
+                raise Overtaken(path)
+            try:
+                write_all(fd, b"".join([append.data for append in group.appends]))
+            except OSError:
+                self._uncut[path] = size
+                os.ftruncate(fd, size)
+                del self._uncut[path]
+                raise
+        except BaseException:
+            with suppress(OSError):
+                os.close(fd)
+            raise
+        try:
+            os.close(fd)
+        except OSError:  # network file systems tell of a full disk here
+            self._uncut[path] = size
+            raise
+        return size
+
+    def settle(self, path: Path) -> None:
+        """Sync, off the loop: cut what a failed append left in `path`, if it could not be cut then. Raises OSError if it still cannot."""
+        size = self._uncut.get(path)
+        if size is None:
+            return
+        with suppress(FileNotFoundError):
+            fd = open_private(path, os.O_WRONLY)
+            try:
+                if os.fstat(fd).st_size > size:
+                    os.ftruncate(fd, size)
+            finally:
+                os.close(fd)
+        self._uncut.pop(path, None)
+
+
+def _settle(group: _Group, result: int | OSError) -> None:
+    if isinstance(result, OSError):
+        if group.fence is not None:
+            group.fence.broken = True
+        for append in group.appends:
+            _fail(append.future, result)
+        return
+    for append in group.appends:
+        result += len(append.data)
+        if not append.future.done():
+            append.future.set_result(result)
+    if group.fence is not None:
+        group.fence.size = result
+
+
+def _fail(future: asyncio.Future[int], error: OSError) -> None:
+    if not future.done():
+        future.set_exception(error)
