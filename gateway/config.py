@@ -198,10 +198,10 @@ def _parse(text: str, lines: Lines, faults: Faults) -> dict[str, Any] | None:
     return None
 
 
-def _channels(value: object, types: ChannelTypes, faults: Faults) -> tuple[dict[str, msgspec.Struct | None], dict[str, Secret | None]]:
+def _channels(value: object, types: ChannelTypes, faults: Faults) -> tuple[dict[str, msgspec.Struct | None], dict[str, Secret]]:
     """The channels' tables and the tokens that stand in them; None where one has faults."""
     result: dict[str, msgspec.Struct | None] = {}
-    said: dict[str, Secret | None] = {}
+    said: dict[str, Secret] = {}
     if not isinstance(value, Mapping):
         faults.add(("channels",), "expected tables like [channels.telegram]")
         return result, said
@@ -216,7 +216,6 @@ def _channels(value: object, types: ChannelTypes, faults: Faults) -> tuple[dict[
             try:
                 said[name] = convert(raw["token"], Secret)
             except ValueError as error:
-                said[name] = None
                 faults.add((*at, "token"), str(error))
             if "token" not in types[name].__struct_fields__:
                 raw = {key: other for key, other in raw.items() if key != "token"}  # noqa: PLW2901
@@ -271,9 +270,11 @@ def _secret(env: Mapping[str, str], names: Sequence[str], said: Secret | None, a
 
 
 def _token(channel: str, said: Secret | None, env: Mapping[str, str], faults: Faults) -> Secret:
-    name, at, before = secrets.CHANNELS[channel], ("channels", channel, "token"), len(faults.found)
+    name, at = secrets.CHANNELS[channel], ("channels", channel, "token")
+    before = len(faults.found)
     token = _secret(env, (name,), said, at, faults)
-    if not token and len(faults.found) == before:
+    told = len(faults.found) > before or any(fault.key == ".".join(at) for fault in faults.found)
+    if not token and not told:
         text = "is empty" if said is not None else "is missing"
         faults.add(at, f'{text}: set {name}, or {name}_FILE to a file that holds it, or token = "..." here')
     return token
