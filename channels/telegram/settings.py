@@ -1,0 +1,119 @@
+"""The keys of `[channels.telegram]`, and what about them cannot be right together.
+
+Reads no file. Used by `gateway.config` and the channel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from ipaddress import ip_address
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from channels.settings import Seconds, Secret
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    mode: Literal["polling", "webhook"] = "polling"
+    token: Secret = Secret("")
+    api_base: str = "https://api.telegram.org"
+    """Another address is a Bot API server of one's own."""
+    streaming: Literal["edit", "off"] = "edit"
+    backlog: Seconds = Seconds(24 * 3600)
+    """Older messages are not answered; 0: all are."""
+    proxy: str = ""
+    """http://[user:password@]host:port; the environment's proxies are not looked at."""
+    poll_timeout: Seconds = Seconds(10)
+    sends_per_second: float = 30
+    chat_per_second: float = 1
+    group_per_minute: float = 20
+    """These three: 0 is no pacing of our own."""
+    webhook_url: str = ""
+    """Where Telegram reaches us, from outside."""
+    webhook_listen: str = ""
+    """Address and port that we listen on for it: "127.0.0.1:8443"."""
+    webhook_secret: Secret = Secret("")
+    """ "": derived from the token."""
+
+    def __post_init__(self) -> None:
+        for key, text in faults(self):
+            raise ValueError(f"{key}: {text}")
+
+
+def faults(settings: Settings) -> list[tuple[str, str]]:
+    """What is wrong, as (key, sentence); secrets are in none of them."""
+    found: list[tuple[str, str]] = []
+    if not _is_url(settings.api_base, "http", "https"):
+        found.append(("api_base", 'expected an address like "https://api.telegram.org"'))
+    elif urlsplit(settings.api_base).query or urlsplit(settings.api_base).fragment or urlsplit(settings.api_base).username is not None:
+        found.append(("api_base", "can have no user, query or fragment"))
+    elif urlsplit(settings.api_base).scheme == "http" and not _is_near(settings.api_base):
+        found.append(("api_base", "must be https: the token is part of every request, and http shows it to everybody on the way"))
+    if settings.proxy and not _is_url(settings.proxy, "http", "https"):
+        found.append(("proxy", 'expected an HTTP proxy like "http://127.0.0.1:3128" (SOCKS is not supported)'))
+    if not 1 <= settings.poll_timeout <= 50:
+        found.append(("poll_timeout", 'must be from "1s" to "50s"'))
+    secret = settings.webhook_secret.reveal()
+    if secret and not re.fullmatch(r"[A-Za-z0-9_-]{1,256}", secret):
+        found.append(("webhook_secret", "can only have letters, digits, - and _ in it, at most 256 (Telegram's rule)"))
+    if settings.webhook_url:
+        if not _is_url(settings.webhook_url, "http", "https"):
+            found.append(("webhook_url", 'expected an address like "https://bot.example.org/telegram"'))
+        elif urlsplit(settings.webhook_url).scheme != "https" and not _is_loopback(urlsplit(settings.webhook_url).hostname or ""):
+            found.append(("webhook_url", "must be https: Telegram calls no other"))
+    if settings.webhook_listen:
+        try:
+            listen_address(settings.webhook_listen)
+        except ValueError as error:
+            found.append(("webhook_listen", str(error)))
+    if settings.mode == "webhook":
+        if not settings.webhook_url:
+            found.append(("webhook_url", 'mode = "webhook" needs the https address at which Telegram reaches this daemon'))
+        if not settings.webhook_listen:
+            found.append(("webhook_listen", 'mode = "webhook" needs an address and port to listen on, like "127.0.0.1:8443"'))
+    return found
+
+
+def secret_of(settings: Settings, token: str) -> str:
+    """What Telegram has to show with each webhook request. Stable, so that a restart changes nothing; tells nothing about the token."""
+    chosen = settings.webhook_secret.reveal()
+    return chosen or hmac.new(token.encode(), b"parlour telegram webhook secret, v1", hashlib.sha256).hexdigest()
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port. Raises ValueError with a sentence."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not bare or (":" in host and bare == host) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError('expected an address and a port like "127.0.0.1:8443" or "[::1]:8443"')
+    return bare, int(port)
+
+
+def _is_url(text: str, *schemes: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0 and text.isprintable() and " " not in text
+    except ValueError:
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_near(url: str) -> bool:
+    """On this machine, in a private network, or a bare name (a container's): a Bot API server of one's own speaks http only."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".lan", ".home.arpa"))

@@ -1,0 +1,26 @@
+"""Cleaning of text that comes in from a network. Pure; called by every channel's parser and by whatever else stands at the door."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def clean(text: str) -> str:
+    """Text as it may be stored: lone surrogates (a pair split in two is joined) become U+FFFD, NUL goes. The door's one filter."""
+    if text.isascii():
+        return text.replace("\0", "")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "")
+
+
+def name(text: str, limit: int = 128) -> str:
+    """A person's name for one line of ours: without control characters, line breaks and marks that turn the writing direction, which
+    would let a name pass for other words of the line. Joiners stay, since scripts and emoji need them."""
+    kept = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else "" if c in _BIDI else c for c in clean(text))
+    return " ".join(kept.split())[:limit].rstrip()
+
+
+def bounded(text: str, limit: int) -> str:
+    """The text's beginning, with a mark where something was left out; at most `limit` code points."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
