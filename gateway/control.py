@@ -121,8 +121,10 @@ class ControlServer:
         except (OSError, TimeoutError):
             pass  # they left
         finally:
-            self._open.discard(task)
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            self._open.discard(task)
 
     async def _answer(self, reader: asyncio.StreamReader) -> _Answer:
         try:
@@ -150,6 +152,8 @@ async def call(path: Path, name: str, args: Mapping[str, str]) -> object:
                 line = await reader.readline()
             finally:
                 writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
     except TimeoutError:
         raise NotRunning(f"{path}: the daemon does not answer") from None
     except PermissionError:

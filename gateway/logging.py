@@ -35,6 +35,16 @@ _SHORTEST = 4
 """A secret of fewer characters is not masked by value: it would black out half of every line."""
 
 
+_WRITERS: tuple[Callable[[str], str], ...] = (
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: repr(text)[1:-1],
+    lambda text: quote(text, safe=""),
+    quote,
+)
+"""How text comes to be written differently in a line."""
+
+
 class Mask:
     """Takes secrets out of text. `add` at start, then call it."""
 
@@ -48,8 +58,10 @@ class Mask:
             bot, colon, rest = value.partition(":")
             for secret in (value, rest if colon and bot.isdigit() else ""):  # what is behind the public bot id is the secret half
                 if len(secret) >= _SHORTEST:
-                    self._known |= {secret, quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
-                    self._known.add(json.dumps(secret, ensure_ascii=False)[1:-1])
+                    written = {secret}
+                    for _ in range(2):  # a repr within JSON, JSON within JSON
+                        written |= {write(one) for one in written for write in _WRITERS}
+                    self._known |= written
         literals = "|".join(re.escape(one) for one in sorted(self._known, key=len, reverse=True))
         self._pattern = re.compile(f"{literals}|{_SHAPES}" if literals else _SHAPES)
 

@@ -1,0 +1,211 @@
+"""The control socket: ours alone, one line there and one back, and nothing that arrives on it can stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from gateway.control import ControlServer, Declined, NotRunning, call, listen, socket_path
+from gateway.errors import ParlourError, StartError
+
+
+async def shout(args: Mapping[str, str]) -> object:
+    return args["text"].upper()
+
+
+async def refuse(args: Mapping[str, str]) -> object:
+    raise ParlourError("there is no such code")
+
+
+async def table(args: Mapping[str, str]) -> object:
+    return [{"id": "telegram:42", "path": Path("x")}]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Path]:
+    path = tmp_path / "control.sock"
+    server = ControlServer(path, {"shout": shout, "refuse": refuse, "table": table})
+    await server.start()
+    yield path
+    await server.close()
+    await server.close()
+    assert not path.exists()
+
+
+async def raw(path: Path, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(data)
+    writer.write_eof()
+    answer = await reader.read()
+    await shut(writer)
+    return answer
+
+
+async def shut(*writers: asyncio.StreamWriter) -> None:
+    for writer in writers:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def test_call(server: Path) -> None:
+    """A handler's result comes back, texts and tables alike."""
+    assert await call(server, "shout", {"text": "a\nb ü"}) == "A\nB Ü"
+    assert await call(server, "table", {}) == [{"id": "telegram:42", "path": "x"}]
+
+
+async def test_declined(server: Path) -> None:
+    """A handler's no comes back as its sentence, and so does a name that nobody knows."""
+    with pytest.raises(Declined, match=r"^there is no such code$"):
+        await call(server, "refuse", {})
+    with pytest.raises(Declined, match="knows no 'nonsense'"):
+        await call(server, "nonsense", {})
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"nonsense\n", b'{"name":3}\n', b"[]\n", b"\xff\n", b'{"name":"shout","args":[]}\n', b"x" * 200_000]
+)
+async def test_nonsense(server: Path, data: bytes) -> None:
+    """What is no request gets a no, and the next one is served."""
+    assert b"not a request" in await raw(server, data)
+    assert await call(server, "shout", {"text": "x"}) == "X"
+
+
+async def test_slow_and_vanished_callers(server: Path) -> None:
+    """Who says nothing, or leaves before the answer, holds up no other."""
+    silent = [await asyncio.open_unix_connection(server) for _ in range(5)]
+    _, gone = await asyncio.open_unix_connection(server)
+    gone.write(b'{"name":"table"}\n')
+    gone.transport.abort()
+    await shut(gone)
+    assert await call(server, "shout", {"text": "x"}) == "X"
+    await shut(*(writer for _, writer in silent))
+
+
+async def test_bounded(server: Path) -> None:
+    """Sixteen callers at once are served; one more is told so."""
+    silent = [await asyncio.open_unix_connection(server) for _ in range(16)]
+    with pytest.raises(Declined, match="too many"):
+        await call(server, "shout", {"text": "x"})
+    await shut(*(writer for _, writer in silent))
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o777])
+def test_mode(tmp_path: Path, mask: int) -> None:
+    """F12: the socket is 0600 whatever the umask."""
+    before = os.umask(mask)
+    try:
+        with listen(tmp_path / "s"):
+            assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_mode_from_the_first_moment(tmp_path: Path) -> None:
+    """F12: the kernel makes the socket's file with the mode of the descriptor, so it is never open to others for a moment."""
+    before = os.umask(0)
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            os.fchmod(sock.fileno(), 0o600)
+            sock.bind(str(tmp_path / "s"))
+            assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+async def test_stale_socket(tmp_path: Path) -> None:
+    """What a killed daemon left is replaced."""
+    path = tmp_path / "control.sock"
+    listen(path).close()
+    assert path.exists()
+    with pytest.raises(NotRunning, match="no daemon listens here"):
+        await call(path, "shout", {})
+    server = ControlServer(path, {"shout": shout})
+    await server.start()
+    assert await call(path, "shout", {"text": "x"}) == "X"
+    await server.close()
+
+
+async def test_successor_keeps_its_socket(tmp_path: Path) -> None:
+    """A daemon that ends late does not take away the socket of the one that came after it."""
+    path = tmp_path / "control.sock"
+    old, new = ControlServer(path, {}), ControlServer(path, {"shout": shout})
+    await old.start()
+    await new.start()
+    await old.close()
+    assert await call(path, "shout", {"text": "x"}) == "X"
+    await new.close()
+
+
+def test_in_the_way(tmp_path: Path) -> None:
+    """A file of somebody's at that place is left alone."""
+    path = tmp_path / "control.sock"
+    path.write_text("mine")
+    with pytest.raises(StartError, match="is in the way"):
+        listen(path)
+    assert path.read_text() == "mine"
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StartError, match="is in the way"):
+        listen(path)
+
+
+def test_path_that_cannot_be(tmp_path: Path) -> None:
+    """A path that is too long for a socket, or whose folder is not there, is one sentence that says so."""
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    with pytest.raises(StartError, match=r"too long for a socket .* shorter data_dir"):
+        listen(long / "control.sock")
+    with pytest.raises(StartError, match="cannot be made: No such file"):
+        listen(tmp_path / "nope" / "control.sock")
+
+
+async def test_call_to_nobody(tmp_path: Path) -> None:
+    """Without a daemon the caller learns where one was expected."""
+    with pytest.raises(NotRunning, match=f"^{tmp_path}/control.sock: no daemon listens here"):
+        await call(tmp_path / "control.sock", "shout", {})
+    with pytest.raises(NotRunning):
+        await call(tmp_path / ("x" * 120), "shout", {})
+
+
+async def test_daemon_that_fails_in_a_handler(tmp_path: Path) -> None:
+    """A handler's own fault reaches the log, and the caller learns that there is no answer."""
+    faults: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    server = ControlServer(tmp_path / "s", {"shout": shout})
+    await server.start()
+    with pytest.raises(NotRunning, match="its log says why"):
+        await call(tmp_path / "s", "shout", {})
+    assert await call(tmp_path / "s", "shout", {"text": "x"}) == "X"
+    await server.close()
+    assert [type(fault) for fault in faults] == [KeyError]
+
+
+async def test_close_cuts_a_running_handler(tmp_path: Path) -> None:
+    """The daemon does not wait at its end for a caller's answer."""
+    began = asyncio.Event()
+
+    async def forever(args: Mapping[str, str]) -> object:
+        began.set()
+        return await asyncio.Event().wait()
+
+    server = ControlServer(tmp_path / "s", {"forever": forever})
+    await server.start()
+    caller = asyncio.create_task(call(tmp_path / "s", "forever", {}))
+    await began.wait()
+    await server.close()
+    with pytest.raises(NotRunning):
+        await caller
+
+
+def test_socket_path() -> None:
+    """Under systemd the socket is in the runtime folder, else in the data folder."""
+    assert socket_path(Path("/data"), {}) == Path("/data/control.sock")
+    assert socket_path(Path("/data"), {"RUNTIME_DIRECTORY": "/run/parlour:/run/x"}) == Path("/run/parlour/control.sock")
