@@ -282,3 +282,5 @@ class Context:
     folder: Path
     """A private folder for small state of the channel's own; made (0700) by the channel if it needs it."""
     desk: Desk
+    hosts: tuple[str, ...] = ()
+    """For a channel with `routes()`: where the daemon's HTTP server listens, then the names of [http].hosts; see `channels.guard`."""
