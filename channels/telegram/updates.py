@@ -47,6 +47,10 @@ class Quote(msgspec.Struct, frozen=True):
     text: str
 
 
+class Present(msgspec.Struct, frozen=True):
+    """Content of which we only say that it is there."""
+
+
 class Message(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     message_id: int
     chat: Chat
@@ -70,19 +74,19 @@ class Message(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     video: File | None = None
     video_note: File | None = None
     voice: File | None = None
-    sticker: msgspec.Raw | None = None
-    venue: msgspec.Raw | None = None
-    location: msgspec.Raw | None = None
-    contact: msgspec.Raw | None = None
-    poll: msgspec.Raw | None = None
-    dice: msgspec.Raw | None = None
-    game: msgspec.Raw | None = None
-    story: msgspec.Raw | None = None
-    paid_media: msgspec.Raw | None = None
-    checklist: msgspec.Raw | None = None
-    invoice: msgspec.Raw | None = None
-    giveaway: msgspec.Raw | None = None
-    forum_topic_created: msgspec.Raw | None = None
+    sticker: Present | None = None
+    venue: Present | None = None
+    location: Present | None = None
+    contact: Present | None = None
+    poll: Present | None = None
+    dice: Present | None = None
+    game: Present | None = None
+    story: Present | None = None
+    paid_media: Present | None = None
+    checklist: Present | None = None
+    invoice: Present | None = None
+    giveaway: Present | None = None
+    forum_topic_created: Present | None = None
     migrate_to_chat_id: int | None = None
 
 

@@ -1,0 +1,301 @@
+"""Telegram as a Channel: the sending half over python-telegram-bot's `Bot` (never its Updater or Application), and who reads for it.
+
+Reading is `poll` or `webhook`, both into `intake`; formatting is `render`; what an error means is `errors`. Made by `gateway.app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from aiohttp.web import RouteDef
+from telegram import Bot, BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, LinkPreviewOptions, ReplyParameters
+from telegram.error import ChatMigrated, InvalidToken, TelegramError
+
+from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Limits, Lost, Pacing, Piece, Refused, Unknown
+from channels.telegram.errors import NO_REPLY_TARGET, NOT_MODIFIED, QUERY_TOO_OLD, says, translate
+from channels.telegram.intake import Intake
+from channels.telegram.moves import Moves
+from channels.telegram.parse import Me
+from channels.telegram.poll import Poller
+from channels.telegram.render import entities, render
+from channels.telegram.settings import Settings, secret_of
+from channels.telegram.transport import API, FILES, Transport
+from channels.telegram.updates import WANTED
+from channels.telegram.webhook import Webhook
+
+log = structlog.get_logger(__name__)
+
+_NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
+_DATA_LIMIT = 64
+_CHECK_SECONDS = 60.0
+_EXPIRED = "This button has expired."
+
+
+def make(settings: Settings, context: Context) -> TelegramChannel:
+    """Called by `gateway.app`. At level debug the library logs what people write; that is never wanted."""
+    logging.getLogger("telegram").setLevel(logging.INFO)
+    return TelegramChannel(settings, context)
+
+
+class TelegramChannel:
+    name = "telegram"
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        token = context.token or settings.token.reveal()
+        self.limits = Limits(units=4096)
+        self.pacing = Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
+        self.backlog = float(settings.backlog)
+        self.streams = settings.streaming == "edit"
+        self._settings = settings
+        self._secret = secret_of(settings, token)
+        self._transport = Transport(settings.api_base, token, proxy=settings.proxy)
+        # The library gets no token and no real address, see `transport`.
+        self._bot = Bot(
+            "unused",
+            base_url=lambda _: API,
+            base_file_url=lambda _: FILES,
+            request=self._transport,
+            get_updates_request=self._transport,
+        )
+        self._moves = Moves(context.folder)
+        self._me: Me | None = None
+        self._menu: list[BotCommand] | None = None
+        self._warned = False
+        self._poller: Poller | None = None
+        self._webhook: Webhook | None = None
+        self._heard = 0.0
+
+    # --------------------------------------------------------------------------------------------------------------------- life
+
+    async def start(self, menu: Sequence[CommandInfo]) -> None:
+        await self._transport.initialize()
+        await self._moves.load()
+        try:
+            me = await self._bot.get_me()
+            self._heard = time.monotonic()
+            self._me = Me(me.id, (me.username or "").lower())
+            if self._settings.mode == "polling":
+                await self._leave_webhook()
+        except TelegramError as error:
+            raise translate(error) from None
+        await self._set_menu(menu)
+        if me.can_join_groups and not me.can_read_all_group_messages and not self._warned:
+            self._warned = True
+            log.warning(
+                "privacy mode is on: in groups Telegram brings only commands and replies to the bot, no mentions; to change it, turn it "
+                "off with @BotFather (/setprivacy) and add the bot to the group again, or make the bot an admin there",
+                channel=self.name,
+            )
+
+    async def _leave_webhook(self) -> None:
+        """Polling cannot be while a webhook is set. Only one of our own is taken away."""
+        url = (await self._bot.get_webhook_info()).url
+        if not url:
+            return
+        if url != self._settings.webhook_url:
+            text = (
+                "a webhook that is not ours is set on this bot, so another program may be using it. If it may go, remove it with the Bot "
+                'API\'s deleteWebhook method, or make it ours with mode = "webhook"'
+            )
+            log.error(text, channel=self.name)
+            raise Denied(text)
+        await self._bot.delete_webhook()
+        log.info("own webhook taken away, polling now", channel=self.name)
+
+    async def _set_menu(self, menu: Sequence[CommandInfo]) -> None:
+        """The menu is a comfort: without it the bot works all the same."""
+        commands = [BotCommand(one.name, one.hint[:256]) for one in menu if re.fullmatch("[a-z0-9_]{1,32}", one.name) and one.hint]
+        if commands == self._menu:
+            return
+        try:
+            await self._bot.set_my_commands(commands)
+        except TelegramError as error:
+            log.warning("command menu not set", channel=self.name, problem=error.message)
+        else:
+            self._menu = commands
+
+    async def run(self, accept: Accept) -> None:
+        if self._me is None:
+            raise Unknown("the channel is not started")
+        intake = Intake(self._me, accept, self._answer, self._moves.learn)
+        try:
+            if self._settings.mode == "webhook":
+                await self._run_webhook(intake)
+            else:
+                self._poller = Poller(self._fetch, intake.take)
+                self._poller.last = self._heard
+                await self._poller.run()
+        finally:
+            await intake.close()
+
+    async def _fetch(self, offset: int | None) -> bytes:
+        wait = self._settings.poll_timeout
+        params: dict[str, object] = {"timeout": max(1, round(wait)), "allowed_updates": WANTED}
+        if offset is not None:
+            params["offset"] = offset
+        # A request that hangs ends within twice the time it may take; its connection is closed with it.
+        return await self._transport.call("getUpdates", params, seconds=wait + min(wait, 10.0))
+
+    async def _run_webhook(self, intake: Intake) -> None:
+        webhook = self._webhook = Webhook(self._settings.webhook_listen, self._secret, intake.take)
+        await webhook.start()
+        try:
+            await self._set_webhook()
+            while True:
+                await asyncio.sleep(_CHECK_SECONDS)
+                await self._check_webhook()
+        except TelegramError as error:
+            raise translate(error) from None
+        finally:
+            await webhook.close()
+
+    async def _check_webhook(self) -> None:
+        """Also the sign of life where nobody writes. Not getting through is no reason to stop listening; only a refused token is."""
+        try:
+            info = await self._bot.get_webhook_info()
+            self._heard = time.monotonic()
+            if info.url != self._settings.webhook_url:
+                log.warning("the webhook was changed by somebody else, setting it again", channel=self.name)
+                await self._set_webhook()
+        except InvalidToken:
+            raise
+        except TelegramError as error:
+            log.info("webhook not checked", channel=self.name, problem=error.message)
+
+    async def _set_webhook(self) -> None:
+        await self._bot.set_webhook(self._settings.webhook_url, secret_token=self._secret, allowed_updates=WANTED)
+        self._heard = time.monotonic()
+
+    async def _answer(self, callback: str, expired: bool) -> None:
+        try:
+            await self._bot.answer_callback_query(callback, text=_EXPIRED if expired else None)
+        except TelegramError as error:
+            if not says(error, QUERY_TOO_OLD):
+                log.info("button press not answered", channel=self.name, problem=error.message)
+
+    async def close(self) -> None:
+        await self._transport.shutdown()
+
+    def last_sign_of_life(self) -> float:
+        """Of the reading half: sends that work say nothing about whether messages come in."""
+        reading = (self._poller.last if self._poller else 0.0, self._webhook.last if self._webhook else 0.0)
+        return max(self._heard, *reading)
+
+    def routes(self) -> Sequence[RouteDef]:
+        return ()
+
+    # ------------------------------------------------------------------------------------------------------------------ sending
+
+    def render(self, markdown: str) -> list[Piece]:
+        return render(markdown)
+
+    async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
+        chat = self._moves.now(address.chat)
+        # What was written before a group moved has no number in the new one.
+        reply = ReplyParameters(int(reply_to), allow_sending_without_reply=True) if reply_to.isdecimal() and chat == address.chat else None
+        for _ in range(4):
+            try:
+                message = await self._bot.send_message(
+                    _id(chat),
+                    piece.text,
+                    entities=entities(piece),
+                    message_thread_id=_thread(address) if chat == address.chat else None,
+                    reply_parameters=reply,
+                    reply_markup=_keyboard(buttons),
+                    link_preview_options=_NO_PREVIEW,
+                )
+            except ChatMigrated as error:
+                # Nothing was sent; the same text goes to the new id at once.
+                await self._moves.learn(chat, str(error.new_chat_id))
+                chat, reply = str(error.new_chat_id), None
+            except TelegramError as error:
+                if reply is None or not says(error, NO_REPLY_TARGET):
+                    raise translate(error) from None
+                reply = None
+            else:
+                return str(message.message_id) if chat == address.chat else f"{chat}/{message.message_id}"
+        raise Gone("the group moves from id to id")
+
+    async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
+        chat, message = _place(address, message_id)
+        try:
+            await self._bot.edit_message_text(
+                piece.text,
+                chat_id=chat,
+                message_id=message,
+                entities=entities(piece),
+                reply_markup=_keyboard(buttons),
+                link_preview_options=_NO_PREVIEW,
+            )
+        except ChatMigrated as error:
+            await self._moves.learn(str(chat), str(error.new_chat_id))
+            raise Lost("the group has moved, its old messages cannot be changed") from None
+        except TelegramError as error:
+            if not says(error, NOT_MODIFIED):
+                raise translate(error) from None
+
+    async def delete(self, address: Address, message_id: str) -> None:
+        chat, message = _place(address, message_id)
+        try:
+            await self._bot.delete_message(chat, message)
+        except TelegramError as error:
+            fault = translate(error)
+            if not isinstance(fault, Lost):
+                raise fault from None
+
+    async def typing(self, address: Address) -> None:
+        chat = self._moves.now(address.chat)
+        try:
+            await self._bot.send_chat_action(_id(chat), "typing", message_thread_id=_thread(address) if chat == address.chat else None)
+        except ChatMigrated as error:
+            await self._moves.learn(chat, str(error.new_chat_id))
+        except TelegramError as error:
+            raise translate(error) from None
+
+    async def is_admin(self, address: Address, user_id: str) -> bool:
+        for _ in range(2):
+            chat = self._moves.now(address.chat)
+            try:
+                admins = await self._bot.get_chat_administrators(_id(chat))
+            except ChatMigrated as error:
+                await self._moves.learn(chat, str(error.new_chat_id))
+            except TelegramError as error:
+                raise translate(error) from None
+            else:
+                return any(str(admin.user.id) == user_id for admin in admins)
+        raise Gone("the group moves from id to id")
+
+
+def _id(chat: str) -> int:
+    try:
+        return int(chat)
+    except ValueError:
+        raise Refused("this is no address of Telegram's") from None
+
+
+def _thread(address: Address) -> int | None:
+    return int(address.thread) if address.thread.isdecimal() else None
+
+
+def _place(address: Address, message_id: str) -> tuple[int, int]:
+    """Chat and message number. One that was sent after a group moved carries the new chat's id with it ("-1001500/12")."""
+    chat, slash, number = message_id.rpartition("/")
+    if not number.isdecimal():
+        raise Lost("this is no message of Telegram's")
+    return _id(chat if slash else address.chat), int(number)
+
+
+def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+    """One button a row, or three where all are short. One whose data is too long would cost the whole message, so it is left out."""
+    fit = [button for button in buttons if button.label and 1 <= len(button.data.encode("utf-8", "replace")) <= _DATA_LIMIT]
+    if len(fit) < len(buttons):
+        log.warning("buttons left out, their data is too long", channel="telegram", count=len(buttons) - len(fit))
+    keys = [InlineKeyboardButton(button.label, callback_data=button.data) for button in fit]
+    width = 3 if all(len(button.label) <= 10 for button in fit) else 1
+    return InlineKeyboardMarkup([keys[at : at + width] for at in range(0, len(keys), width)]) if keys else None
