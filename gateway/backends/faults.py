@@ -157,8 +157,8 @@ def reported(value: object) -> BackendError:
 
 def _fault(status: int, error: _Error, after: float | None) -> BackendError:
     code, kind, message = _text(error.code), _text(error.type), _text(error.message)
-    detail = " ".join(part for part in (f"status {status}" if status else "", code, kind, _text(error.param), plain(message)) if part)
-    detail = plain(detail)
+    words = (f"status {status}" if status else "", "" if code == str(status) else code, kind, _text(error.param), message)
+    detail = plain(" ".join(word for word in words if word))
     if status in {0, 400, 413, 422, 500} and (status == 413 or _TOO_LONG.search(f"{code} {kind} {message}")):
         return BackendError(OVERFLOW, retryable=False, overflow=True, detail=detail)
     if "insufficient_quota" in (code, kind) or "billing" in code:
