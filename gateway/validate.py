@@ -2,7 +2,8 @@
 
 msgspec stops at a table's first fault and knows no lines, so fields are taken one by one here. Types understood: bool, int, float, str,
 Literal, tuple and list, `X | None`, Path, structs (a sub-table), the values of `channels.settings`, and `Annotated` with `msgspec.Meta`.
-A struct's `__post_init__` may raise ValueError("key: text") for what no type can say. No number of ours may be negative or not finite.
+A struct's `__post_init__` may raise ValueError for what no type can say, "key: text" a line. No number of ours
+may be negative or not finite.
 Reads no files. Called by `gateway.config`.
 """
 
@@ -191,8 +192,9 @@ def table(kind: type[S], value: object, at: tuple[str, ...], faults: Faults, els
         return None
     try:
         return kind(**given)
-    except (ValueError, TypeError) as error:  # from __post_init__: what concerns several keys
-        name, colon, text = str(error).partition(": ")
-        known = bool(colon) and name in fields
-        faults.add((*at, name) if known else at, text if known else str(error))
+    except ValueError as error:  # from __post_init__: what concerns several keys
+        for line in str(error).splitlines() or ["cannot be"]:
+            name, colon, text = line.partition(": ")
+            known = bool(colon) and name in fields
+            faults.add((*at, name) if known else at, text if known else line)
         return None

@@ -23,6 +23,7 @@ TOKEN = "123456:TESTTOKEN-abcdefgh"
 
 class Telegram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: str = "polling"
+    token: Secret = Secret("")
     backlog: Seconds = Seconds(86400)
     sends_per_second: float = 30
     chat_per_second: float = 1
@@ -30,8 +31,8 @@ class Telegram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy: str = ""
 
     def __post_init__(self) -> None:
-        if self.mode == "webhook" and not self.webhook_url:
-            raise ValueError("webhook_url: must be set in webhook mode")
+        if self.mode == "webhook":
+            raise ValueError("webhook_url: must be set in webhook mode\nwhat concerns no key")
 
 
 class Web(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +80,7 @@ def test_defaults(write: Write, tmp_path: Path) -> None:
     """A file with a model and a channel is enough; everything else has the documented default."""
     loaded = load(write(PLAIN))
     assert (loaded.log.level, loaded.log.format) == ("info", "auto")
-    assert (loaded.http.listen, loaded.http.hosts, loaded.http.address()) == ("127.0.0.1:8787", (), ("127.0.0.1", 8787))
+    assert (loaded.http.listen, loaded.http.hosts, loaded.http.token) == ("127.0.0.1:8787", (), "")
     assert (loaded.access.direct, loaded.access.groups, loaded.access.turns_per_day) == ("pairing", "allowlist", 0)
     assert (loaded.sessions.cache, loaded.sessions.history_messages, loaded.sessions.history_tokens) == (64 * 2**20, 200, 16000)
     assert (loaded.sessions.durability, loaded.sessions.group_scope, loaded.sessions.waiting) == ("process", "chat", 50)
@@ -125,9 +126,9 @@ def test_everything_said(write: Write) -> None:
     assert loaded.access.admins == ("web:abc.d-e_f",)
     assert loaded.sessions.cache == 10_000_000
     assert loaded.shutdown.budget == Seconds(90)
-    assert loaded.http.address() == ("::1", 0)
+    assert loaded.http.listen == "[::1]:0"
     assert loaded.channels["web"] == Web(title="Ours")
-    assert loaded.channels["telegram"] == Telegram(backlog=Seconds(0), chat_per_second=2.0)
+    assert loaded.channels["telegram"] == Telegram(token=Secret(TOKEN), backlog=Seconds(0), chat_per_second=2.0)
 
 
 def test_bom_and_crlf(write: Write) -> None:
@@ -238,7 +239,6 @@ token = ""
         (PLAIN + "[access]\nturns_per_day = 99999999999999999999", 5, "access.turns_per_day", "makes sense"),
         (PLAIN + "[channels.telegram]\nsends_per_second = nan", 5, "channels.telegram.sends_per_second", "makes sense"),
         (PLAIN + "[channels.telegram]\nsends_per_second = -1", 5, "channels.telegram.sends_per_second", "must not be negative"),
-        (PLAIN + '[channels.telegram]\nmode = "webhook"', 4, "channels.telegram.webhook_url", "must be set in webhook mode"),
         (MODEL + "[channels]\nconsole = true", 4, "channels.console", "expected a table [channels.console], not true"),
         (MODEL, 0, "", "no channel is configured"),
         ("channels = 3\n" + MODEL, 1, "channels", "expected tables"),
@@ -252,6 +252,7 @@ token = ""
         (PLAIN + '[http]\nlisten = "8787"', 5, "http.listen", "expected an address and a port"),
         (PLAIN + '[http]\nlisten = ":8787"', 5, "http.listen", "expected an address and a port"),
         (PLAIN + '[http]\nlisten = "::1:8787"', 5, "http.listen", "expected an address and a port"),
+        (PLAIN + '[http]\nlisten = "unix:web.sock"', 5, "http.listen", "expected an address and a port"),
         (PLAIN + '[http]\nlisten = "h:70000"', 5, "http.listen", "expected an address and a port"),
         (PLAIN + '[http]\nhosts = ["https://a.example"]', 5, "http.hosts", "without"),
         (PLAIN + '[channels.web]\n[http]\nlisten = ""', 4, "channels.web", "needs the HTTP server"),
@@ -275,6 +276,14 @@ def test_fault(write: Write, text: str, line: int, key: str, says: str) -> None:
     found = one_fault(write(text), PARLOUR_TELEGRAM_TOKEN=TOKEN)
     assert found[:2] == (line, key)
     assert says in found[2]
+
+
+def test_faults_of_a_whole_table(write: Write) -> None:
+    """What a channel's settings find wrong about several keys together is told key by key."""
+    assert faults(write(PLAIN + '[channels.telegram]\nmode = "webhook"'), PARLOUR_TELEGRAM_TOKEN=TOKEN) == [
+        (4, "channels.telegram.webhook_url", "must be set in webhook mode"),
+        (4, "channels.telegram", "what concerns no key"),
+    ]
 
 
 def test_fault_is_one_line(write: Write, tmp_path: Path) -> None:
@@ -427,7 +436,7 @@ def test_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo() -> None:
     """The demonstration is the web page on the usual port, with the model or the echo."""
     shown = config.demo(TYPES, local=True, env={"PARLOUR_WEB_TOKEN": "sesame-street"})
-    assert (shown.http.address(), shown.backend.kind, shown.demo) == (("127.0.0.1", 8787), "local", True)
+    assert (shown.http.listen, shown.backend.kind, shown.demo) == ("127.0.0.1:8787", "local", True)
     assert (shown.channels, shown.tokens) == ({"web": Web()}, {"web": Secret("sesame-street")})
     assert shown.hidden == (Secret("sesame-street"),)
     assert config.demo(TYPES, local=False, env={}).backend.kind == "echo"
@@ -450,6 +459,7 @@ def test_order_of_secrets(write: Write, tmp_path: Path) -> None:
     assert load(path, **env).tokens["telegram"] == "1:from-config"
     env["PARLOUR_TELEGRAM_TOKEN"] = "1:from-env"
     assert load(path, **env).tokens["telegram"] == "1:from-env"
+    assert load(path, **env).channels["telegram"] == Telegram(token=Secret("1:from-env"))
     env["PARLOUR_TELEGRAM_TOKEN_FILE"] = str(tmp_path / "token")
     assert load(path, **env).tokens["telegram"] == "1:from-file"
     (credentials / "PARLOUR_TELEGRAM_TOKEN").write_text("1:from-credential\r\n")
