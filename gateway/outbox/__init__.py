@@ -1,0 +1,164 @@
+"""What goes out: one lane for each Address that has work, paced by its channel, everything on record.
+
+`Outbox` hands out lanes; `lane` is the order in which things go out, `final` how one text gets into a chat, `stream` an answer that
+grows, `wire` what may be repeated when, `pace` how fast. Nothing else sends; no key lock is held. It knows no sessions and no journal: it
+records through a `Ledger`. Called by `gateway.runner` and `gateway.router`; built and closed by `gateway.app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from channels.base import Address, Channel
+from gateway.outbox.delivery import MARK, PLACEHOLDER, Delivery, Ledger, Slots
+from gateway.outbox.lane import Job, Lane
+from gateway.outbox.pace import Pace
+from gateway.outbox.stream import Stream
+from gateway.outbox.wire import Records, Wire
+
+__all__ = ["MARK", "PLACEHOLDER", "Delivery", "Ledger", "Outbox", "Stream"]
+
+log = structlog.get_logger(__name__)
+
+
+class Outbox:
+    """All lanes. Every call but `room`, `drain` and `close` is synchronous and fixes the order when it returns."""
+
+    def __init__(
+        self, channels: Mapping[str, Channel], ledger: Ledger, *, lane_limit: int = 100, spread: Callable[[], float] = random.random
+    ) -> None:
+        self._channels, self._ledger, self._limit, self._spread = channels, ledger, lane_limit, spread
+        self._lanes: dict[Address, Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._paces = {name: Pace(channel.pacing) for name, channel in channels.items()}
+        self._records = Records()
+        self._moved: asyncio.Future[None] | None = None
+        self._draining = self._closed = False
+
+    # ------------------------------------------------------------------------------------------------------------------ what goes in
+
+    def stream(
+        self, address: Address, input_id: str, *, direct: bool = True, reply_to: str = "", placed: Mapping[int, str] | None = None
+    ) -> Stream:
+        """An answer begins to grow. It ends with `put(delivery, stream)` or `Stream.abandon`, one of which must be called; until then the
+        chat sees the typing sign, and the text where the channel streams. `placed`: messages that an earlier life placed for this input."""
+        slots = Slots(placed=dict(placed or {}))
+        stream = Stream(address, input_id, reply_to, slots, asyncio.get_running_loop().time(), lambda: self._wake(address))
+        if self._closed:
+            stream.ended = True
+        else:
+            self._lane(address, direct=direct).follow(stream)
+        return stream
+
+    def put(self, delivery: Delivery, stream: Stream | None = None) -> asyncio.Future[None]:
+        """Queue a text behind the others of its Address; never waits, and takes it even if the lane is full (see `room`): it is on record.
+
+        The future is done when it is settled, whatever became of it. It is cancelled if that does not happen in this life of the daemon
+        (closed, channel not configured); the delivery then stays on record. Raises ValueError for a stream of another Address.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if stream is not None and stream.address != delivery.address:
+            raise ValueError("a stream's final goes where the stream is")
+        if self._closed or delivery.address.channel not in self._channels:
+            log.warning("kept on record, not sent now", channel=delivery.address.channel, input=delivery.input_id)
+            if stream is not None:
+                stream.abandon()
+            done.cancel()
+            return done
+        lane = self._lane(delivery.address, direct=delivery.direct)
+        if stream is None:
+            # A turn that was cut may have a placeholder on its way that the journal does not know yet.
+            stream = next((s for s in lane.streams if s.input_id == delivery.input_id and s.ended), None)
+        slots = stream.slots if stream is not None else Slots(placed=dict(delivery.placed))
+        lane.add(Job(delivery, slots, done, stream))
+        return done
+
+    def full(self, address: Address) -> bool:
+        """Whether `room` would wait."""
+        lane = self._lanes.get(address)
+        return lane is not None and len(lane.jobs) >= self._limit
+
+    async def room(self, address: Address) -> None:
+        """Waits while the lane is full, so that nothing is produced that cannot be sent. Returns at once after `close`."""
+        while self.full(address) and not self._closed:
+            await self._change()
+
+    def __len__(self) -> int:
+        """Lanes that have work, or a wait to remember."""
+        return len(self._lanes)
+
+    def waiting(self) -> int:
+        """Deliveries that are not settled."""
+        return sum(pace.jobs for pace in self._paces.values())
+
+    # ------------------------------------------------------------------------------------------------------------------------ the end
+
+    async def drain(self, timeout: float) -> int:
+        """No more intermediate edits and typing signs; wait until the deliveries are settled, at most `timeout` seconds. Those of a channel
+        that the network does not accept any more are not waited for. Returns how many deliveries are left."""
+        self._draining = True
+        for lane in self._lanes.values():
+            lane.still = True
+            lane.wake()
+        try:
+            async with asyncio.timeout(timeout):
+                while any((pace.jobs or pace.busy) and not pace.denied for pace in self._paces.values()):
+                    await self._change()
+        except TimeoutError:
+            pass
+        return self.waiting()
+
+    async def close(self) -> None:
+        """Cut what is left; it is on record, and the next start goes on with it. After this neither channels nor the ledger are called.
+        Safe to call twice."""
+        self._closed = True
+        lanes, tasks = list(self._lanes.values()), set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._records.settle()
+        for lane in lanes:
+            for job in lane.jobs:
+                job.done.cancel()
+            for stream in lane.streams:
+                stream.ended = True
+        self._lanes.clear()
+        self._changed()
+
+    # ---------------------------------------------------------------------------------------------------------------------- the lanes
+
+    def _lane(self, address: Address, *, direct: bool) -> Lane:
+        lane = self._lanes.get(address)
+        if lane is None:
+            pace = self._paces[address.channel]
+            chat = pace.join(address.chat, direct=direct)
+            wire = Wire(address, self._channels[address.channel], self._ledger, pace, chat, self._records, self._spread, self._changed)
+            lane = self._lanes[address] = Lane(wire, settled=self._changed, ended=self._ended)
+            lane.still = self._draining
+            self._tasks.add(lane.task)
+            lane.task.add_done_callback(self._tasks.discard)
+        return lane
+
+    def _ended(self, lane: Lane) -> None:
+        del self._lanes[lane.wire.address]
+        lane.wire.pace.leave(lane.wire.chat)
+
+    def _wake(self, address: Address) -> None:
+        if lane := self._lanes.get(address):
+            lane.wake()
+
+    def _changed(self) -> None:
+        """Something settled: let those look again that wait for room or for the end."""
+        if self._moved is not None:
+            self._moved.set_result(None)
+            self._moved = None
+
+    async def _change(self) -> None:
+        if self._moved is None:
+            self._moved = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._moved)

@@ -1,0 +1,163 @@
+"""Brings one whole text into a chat: every piece once, in order, recorded one by one. Called by a lane for the delivery at its head.
+
+What makes a repeat safe (design, rule 13). A streamed answer goes into messages that were placed empty and put on record: an edit can be
+repeated and recovered, so the worst that can be doubled is an empty placeholder. A plain send of unknown outcome is recorded as such and
+not repeated. A piece that the network refuses goes out as its original plain text, that piece only; if that is refused too, the others go
+on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from channels.base import Button, Gone, Lost, Piece, Refused, Unknown
+from gateway.outbox.delivery import MARK, Delivery, Slots, nonce, plain
+from gateway.outbox.wire import Wire
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One piece with what goes with it."""
+
+    number: int
+    piece: Piece
+    reply_to: str
+    buttons: tuple[Button, ...]
+
+
+class Final:
+    """One delivery under way."""
+
+    def __init__(self, wire: Wire, delivery: Delivery, slots: Slots) -> None:
+        self._wire, self._delivery, self._slots = wire, delivery, slots
+        self._channel, self._address = wire.channel, delivery.address
+        # A reply goes out in one call, unless it takes the place of an answer that is already visible.
+        self._placing = wire.channel.streams and (delivery.answer is not None or bool(slots.taken()))
+        self._log = log.bind(channel=delivery.address.channel, input=delivery.input_id)
+
+    async def run(self) -> str:
+        """Returns the reason for `Ledger.finished`. Raises Gone, and whatever is unexpected."""
+        delivery = self._delivery
+        pieces = self._channel.render(delivery.text)
+        for number, piece in enumerate(pieces):
+            if 0 < piece.end <= delivery.sent_to:
+                continue
+            last = number == len(pieces) - 1
+            await self._deliver(_Part(number, piece, "" if number else delivery.reply_to, delivery.buttons if last else ()))
+        for number in self._slots.taken():
+            if number >= len(pieces) and not await self._take_away(number):
+                break
+        return "" if pieces else "empty"
+
+    async def _deliver(self, part: _Part) -> None:
+        slots, number = self._slots, part.number
+        while number in slots.taken() or (self._placing and slots.lost.get(number, 0) < 2):
+            message_id = await self._place(part)
+            if not message_id:
+                break
+            try:
+                await self._edit(part, message_id)
+            except Lost:
+                slots.lose(number)
+                continue
+            await self._sent(part, (message_id,))
+            return
+        await self._send(part)
+
+    async def _place(self, part: _Part) -> str:
+        """The message for a piece, on record; "" where the network takes no placeholder."""
+        wire, slots, number = self._wire, self._slots, part.number
+        input_id = self._delivery.input_id
+        if number not in slots.taken():
+            try:
+                slots.loose[number] = await wire.call(partial(wire.place, input_id, number, part.reply_to, slots), again=True)
+            except Gone:
+                raise
+            except Refused as error:
+                self._refused(part, error)
+                return ""
+        if number in slots.loose:
+            await wire.record(partial(wire.ledger.placed, input_id, number, slots.loose[number]))
+            slots.placed[number] = slots.loose.pop(number)
+        return slots.placed[number]
+
+    def _variants(self, part: _Part) -> list[tuple[Piece, tuple[Button, ...], str]]:
+        """What is tried one after the other where content is refused: as rendered, as plain text, as plain text and nothing else."""
+        words = plain(part.piece, self._delivery.text, self._channel.limits)
+        variants = [(part.piece, part.buttons, part.reply_to), (words, part.buttons, part.reply_to)]
+        if part.buttons or part.reply_to:
+            variants.append((words, (), ""))
+        return variants
+
+    async def _edit(self, part: _Part, message_id: str) -> None:
+        if self._slots.shows(part.number, part.piece) and not part.buttons:
+            return
+        self._slots.shown.pop(part.number, None)
+        for piece, buttons, _ in self._variants(part):
+            try:
+                await self._wire.call(partial(self._channel.edit, self._address, message_id, piece, buttons=buttons), again=True)
+            except (Gone, Lost):
+                raise
+            except Refused as error:
+                self._refused(part, error)
+            else:
+                self._slots.shown[part.number] = piece
+                return
+
+    async def _send(self, part: _Part) -> None:
+        """A plain send: repeated only where it certainly had no effect."""
+        for piece, buttons, reply_to in self._variants(part):
+            try:
+                message_id = await self._wire.call(partial(self._once, part, piece, buttons, reply_to), again=False)
+            except Gone:
+                raise
+            except Unknown:
+                self._log.warning("outcome unknown, not repeated", piece=part.number)
+                await self._sent(part, (), unknown=True)
+                return
+            except Refused as error:
+                self._refused(part, error)
+            else:
+                await self._sent(part, (message_id,))
+                return
+        await self._sent(part, ())
+
+    async def _once(self, part: _Part, piece: Piece, buttons: tuple[Button, ...], reply_to: str) -> str:
+        name = nonce(self._delivery.input_id, part.number)
+        try:
+            return await self._channel.send(self._address, piece, reply_to=reply_to, buttons=buttons, nonce=name)
+        except asyncio.CancelledError:
+            # Cut on its way by the shutdown: nobody can say whether it had an effect, so the next start must not repeat it.
+            await self._wire.record_last(partial(self._wire.ledger.sent, self._delivery, (part.piece.start, part.piece.end), (), True))
+            raise
+
+    async def _sent(self, part: _Part, ids: Sequence[str], *, unknown: bool = False) -> None:
+        await self._wire.record(partial(self._wire.ledger.sent, self._delivery, (part.piece.start, part.piece.end), ids, unknown))
+
+    def _refused(self, part: _Part, error: Refused) -> None:
+        self._log.warning("piece refused", piece=part.number, kind=type(error).__name__)
+
+    async def _take_away(self, number: int) -> bool:
+        """Remove a placed message that the text does not need; False where the chat is gone, so that nothing more is tried."""
+        message_id = self._slots.placed.get(number) or self._slots.loose[number]
+        try:
+            try:
+                await self._wire.call(partial(self._channel.delete, self._address, message_id), again=True)
+            except Gone:
+                raise
+            except Refused:
+                await self._wire.call(partial(self._channel.edit, self._address, message_id, MARK), again=True)
+        except Gone:
+            return False
+        except Refused as error:
+            self._log.info("a spare message stays", piece=number, kind=type(error).__name__)
+        self._slots.placed.pop(number, None)
+        self._slots.loose.pop(number, None)
+        return True

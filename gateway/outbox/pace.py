@@ -1,0 +1,128 @@
+"""How fast a channel may be spoken to: token buckets for the channel and for each chat, and the waits that the network asked for.
+
+All times are those of the event loop: a jump of the wall clock changes nothing. Pure bookkeeping, nothing here waits.
+
+Whatever ends a turn (answers, replies) takes its token at once, on credit if it must, and goes out when the credit is paid; an
+intermediate edit goes out only while a token stays behind. So finals never queue behind edits, and edits never make a final wait.
+Over any T seconds a bucket lets through at most its burst and `rate * T`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from channels.base import Pacing
+
+EPSILON = 1e-6
+"""Below this a token counts as whole and a time as come: sums of floats would otherwise ask for waits that no clock can tell from none."""
+BURST = 3.0
+"""Calls that a chat takes at once after a pause: a placeholder, its first content, and one in reserve for the final edit."""
+
+
+class Bucket:
+    """Tokens that come back at `rate` a second, at most `cap`. Rate 0: no limit."""
+
+    __slots__ = ("_at", "_level", "cap", "rate")
+
+    def __init__(self, rate: float, cap: float) -> None:
+        self.rate, self.cap = rate, max(cap, 1.0)
+        self._level, self._at = self.cap, 0.0
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self.cap, self._level + max(0.0, now - self._at) * self.rate)
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take a token, on credit if there is none; returns when it may be used."""
+        if not self.rate:
+            return now
+        self._fill(now)
+        self._level -= 1.0
+        return now if self._level >= -EPSILON else now - self._level / self.rate
+
+    def ready(self, now: float, spare: float = 1.0) -> float:
+        """When there will be a token and `spare` more, if nobody takes one until then."""
+        if not self.rate:
+            return now
+        self._fill(now)
+        missing = min(1.0 + spare, self.cap) - self._level
+        return now if missing <= EPSILON else now + missing / self.rate
+
+    def full(self, now: float) -> float:
+        """When it will be as if never used."""
+        return self.ready(now, self.cap)
+
+
+@dataclass(slots=True, eq=False)
+class ChatPace:
+    """One chat's bucket, shared by the lanes of its topics. `hold`: nothing goes to this chat before."""
+
+    name: str
+    bucket: Bucket
+    hold: float = 0.0
+    users: int = 0
+
+    def rests(self, now: float) -> float:
+        """When nothing of it needs to be remembered any more."""
+        return max(self.hold, self.bucket.full(now))
+
+
+@dataclass(slots=True, eq=False)
+class Pace:
+    """One channel's pace, and how much is under way on it."""
+
+    pacing: Pacing
+    bucket: Bucket = field(init=False)
+    hold: float = 0.0
+    """Nothing goes out on the whole channel before."""
+    denied: bool = False
+    """The network does not accept us any more: nothing goes out, all stays on record."""
+    jobs: int = 0
+    """Deliveries that are not settled."""
+    busy: int = 0
+    """Calls and records for a stream that are under way."""
+    chats: dict[str, ChatPace] = field(default_factory=dict)
+    _slot: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.bucket = Bucket(self.pacing.per_second, self.pacing.per_second / 5)
+
+    def join(self, name: str, *, direct: bool) -> ChatPace:
+        """A lane begins to speak to this chat."""
+        chat = self.chats.get(name)
+        if chat is None:
+            if direct:
+                bucket = Bucket(self.pacing.chat_per_second, BURST)
+            else:
+                minute = self.pacing.group_per_minute
+                burst = BURST if minute >= 2 * BURST else 1.0
+                # The burst is part of the minute's share, so that no minute ever sees more than it.
+                bucket = Bucket((minute - burst if burst > 1.0 else minute) / 60, burst)
+            chat = self.chats[name] = ChatPace(name, bucket)
+        chat.users += 1
+        return chat
+
+    def leave(self, chat: ChatPace) -> None:
+        """A lane is done with it; the last one takes it away."""
+        chat.users -= 1
+        if not chat.users:
+            self.chats.pop(chat.name, None)
+
+    def edit_slot(self, now: float) -> float:
+        """The next time at which an intermediate edit may ask for its tokens. Handed out one by one, so that a thousand growing answers
+        stand in line instead of all waking up for the same token."""
+        if not self.pacing.per_second:
+            return now
+        self._slot = max(now, self._slot + 1 / self.pacing.per_second)
+        return self._slot
+
+
+def come(at: float, now: float) -> bool:
+    """Whether it is time."""
+    return at <= now + EPSILON
+
+
+def backoff(tries: int, spread: float) -> float:
+    """Seconds to wait after the `tries`th failure in a row: 0.5, 1, 2 ... 30, less up to a quarter by `spread` (0 to 1)."""
+    return float(min(30.0, 0.5 * 2.0 ** min(tries - 1, 10)) * (1 - spread / 4))

@@ -1,0 +1,156 @@
+"""One Address's way out: calls that are repeated as their errors allow, and records that are repeated until they are on disk.
+
+Knows when something may be sent and what each kind of failure means for a repeat; does not know what is sent. Called by one lane's task
+only, so that there is never more than one call at a time for one Address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from channels.base import Address, Channel, Denied, NotSent, Retry, Unknown
+from gateway.outbox.delivery import PLACEHOLDER, Ledger, Slots, nonce
+from gateway.outbox.pace import ChatPace, Pace, backoff, come
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+MARGIN = 0.05
+"""Seconds added to a wait that the network asked for: its clock and ours do not tick alike."""
+
+
+class Records:
+    """Ledger calls under way. They outlive the lane that made them: a record that began is seen through before the outbox is closed."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    async def make(self, call: Callable[[], Awaitable[None]]) -> None:
+        """One record. Cancelling the caller does not cut it. Raises what the ledger raises."""
+        future: asyncio.Future[None] = asyncio.ensure_future(call())
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        await asyncio.shield(future)
+
+    async def settle(self) -> None:
+        """Wait for those that began."""
+        while self._under_way:
+            for result in await asyncio.gather(*self._under_way, return_exceptions=True):
+                if isinstance(result, Exception):
+                    log.warning("not recorded", error=type(result).__name__)
+
+
+class Wire:
+    """The sending half of a channel, for one Address, with the pace of its chat."""
+
+    def __init__(
+        self,
+        address: Address,
+        channel: Channel,
+        ledger: Ledger,
+        pace: Pace,
+        chat: ChatPace,
+        records: Records,
+        spread: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        self.address, self.channel, self.ledger, self.pace, self.chat, self.spread = address, channel, ledger, pace, chat, spread
+        self._records, self._changed = records, changed
+        self._loop = asyncio.get_running_loop()
+
+    def held(self) -> float:
+        """Nothing may go to this chat before."""
+        return max(self.chat.hold, self.pace.hold)
+
+    def hold(self, error: Retry, tries: int) -> None:
+        """The network asked to wait. A network that asks again and again is given ever longer pauses."""
+        until = self._loop.time() + max(backoff(tries, self.spread()), error.after) + MARGIN
+        log.info("asked to wait", channel=self.address.channel, chat=self.address.chat, after=error.after, everywhere=error.everywhere)
+        if error.everywhere:
+            self.pace.hold = max(self.pace.hold, until)
+        else:
+            self.chat.hold = max(self.chat.hold, until)
+
+    def deny(self, error: Denied) -> None:
+        """The network does not accept us: the channel is being stopped, everything stays on record for a start with a good token."""
+        if not self.pace.denied:
+            self.pace.denied = True
+            log.error("not accepted by the network, deliveries wait", channel=self.address.channel, error=str(error))
+            self._changed()
+
+    async def pause(self, tries: int) -> None:
+        """The growing wait after a failure."""
+        await asyncio.sleep(backoff(tries, self.spread()))
+
+    async def call(self, action: Callable[[], Awaitable[T]], *, again: bool) -> T:
+        """Do it when its turn comes, and repeat it without end where a repeat is safe: after NotSent and Retry always, after Unknown if
+        `again` (an edit, a deletion, an empty placeholder). Raises Unknown otherwise, and Refused with all its kinds."""
+        tries = 0
+        while True:
+            await self._permit()
+            try:
+                return await action()
+            except Retry as error:
+                tries += 1
+                self.hold(error, tries)
+                continue
+            except NotSent as error:
+                failed: NotSent | Unknown = error
+            except Unknown as error:
+                if not again:
+                    raise
+                failed = error
+            except Denied as error:
+                self.deny(error)
+                continue
+            tries += 1
+            if tries in {1, 10}:
+                log.warning("send failed, repeated", channel=self.address.channel, chat=self.address.chat, kind=type(failed).__name__)
+            await self.pause(tries)
+
+    async def _permit(self) -> None:
+        taken = False
+        while True:
+            if self.pace.denied:
+                await asyncio.Event().wait()  # until the outbox is closed
+            now = self._loop.time()
+            until = self.held()
+            if come(until, now) and not taken:
+                taken = True
+                until = max(self.chat.bucket.take(now), self.pace.bucket.take(now))
+            if come(until, now):
+                return
+            await asyncio.sleep(until - now)
+
+    async def record(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Repeat the record, never the send, until it is on disk."""
+        tries = 0
+        while True:
+            try:
+                await self._records.make(call)
+                return
+            except OSError as error:
+                tries += 1
+                if tries in {1, 10}:
+                    log.error("cannot record a delivery, repeated", channel=self.address.channel, chat=self.address.chat, error=str(error))
+            await self.pause(tries)
+
+    async def record_once(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Raises OSError where it could not be recorded."""
+        await self._records.make(call)
+
+    async def record_last(self, call: Callable[[], Awaitable[None]]) -> None:
+        """The last chance of a task that is being cancelled."""
+        try:
+            await self._records.make(call)
+        except OSError as error:
+            log.error("not recorded", channel=self.address.channel, chat=self.address.chat, error=str(error))
+
+    def place(self, input_id: str, number: int, reply_to: str, slots: Slots) -> Awaitable[str]:
+        """One try to send the empty message for a piece. The first one carries the reference to the question."""
+        name = nonce(input_id, number, f"placed {slots.lost.get(number, 0)}")
+        return self.channel.send(self.address, PLACEHOLDER, reply_to="" if number else reply_to, nonce=name)
