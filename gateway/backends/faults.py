@@ -71,7 +71,7 @@ _STREAM_OPTIONS = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”")
 _PRIVATE = re.compile(r"\w+://\S+|\S+@\S+|\b(?:sk|pk|key|gsk|xai|AIza)[-_A-Za-z0-9*]{6,}|\b[A-Za-z0-9+/_*-]{32,}={0,2}")
 
-_Number = int | float
+_MOST_TEXT = 2000
 
 
 class _Error(msgspec.Struct):
@@ -94,7 +94,8 @@ class _Body(msgspec.Struct):
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+    """Bounded: what follows is searched with expressions that are quadratic in its length."""
+    return value[:_MOST_TEXT] if isinstance(value, str) else str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 def _error(value: object) -> _Error:
@@ -113,7 +114,7 @@ def _seconds(value: object) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    if isinstance(value, bool) or not isinstance(value, _Number) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return None
     return float(value)
 
@@ -179,6 +180,7 @@ def names_stream_options(body: bytes) -> bool:
 
 def plain(message: str) -> str:
     """A server's words as a log may hold them: one line, bounded, nothing quoted, no address, nothing that looks like a key, no markup."""
+    message = message[:_MOST_TEXT]
     if "<" in message:
         message = re.sub(r"<[^>]*>?", " ", message)
     message = _PRIVATE.sub("…", _QUOTED.sub("…", message))

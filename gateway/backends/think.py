@@ -118,14 +118,16 @@ class Thoughts:
 
     def _in_span(self, text: str, at: int, *, final: bool) -> int:
         """Where the code span around a tag ends; 0 if it is none after all; -1 if only more text can tell."""
-        line_end = text.find("\n", at)
+        line_end = text.find("\n", at, at + _SPAN_HOLD)
         stop = line_end if line_end >= 0 else len(text)
         for run in _RUN.finditer(text, at, stop):
+            if run.start() - at > _SPAN_HOLD:
+                return 0
             if run.end() == len(text) and not final:
                 return -1
             if len(run.group()) == self._span:
                 return run.end()
-        return 0 if line_end >= 0 or final or stop - at > _SPAN_HOLD else -1
+        return 0 if line_end >= 0 or final or len(text) - at > _SPAN_HOLD else -1
 
     def _plain(self, word: str) -> None:
         if len(self._line) < _LINE_KEPT:

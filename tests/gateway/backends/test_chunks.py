@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.backends.base import Done, Part, Reasoning, Text
+from gateway.backends.chunks import Answer
+from gateway.errors import BackendError
+from gateway.message import ToolCall, Usage
+
+
+def chunk(finish: object = None, **delta: object) -> str:
+    return json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def read(*events: str) -> list[Part]:
+    """All parts of an answer whose events carry these data."""
+    answer = Answer()
+    parts = [part for event in events for part in answer.event(event.encode("utf-8", "surrogatepass"))]
+    return parts + answer.finish()
+
+
+def text(parts: list[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+def done(parts: list[Part]) -> Done:
+    assert isinstance(parts[-1], Done)
+    assert sum(isinstance(part, Done) for part in parts) == 1
+    return parts[-1]
+
+
+def calls(*pieces: dict[str, object], finish: str = "tool_calls") -> tuple[ToolCall, ...]:
+    return done(read(*(chunk(tool_calls=[piece]) for piece in pieces), chunk(finish))).tool_calls
+
+
+def piece(name: str | None = None, arguments: object = None, **more: object) -> dict[str, object]:
+    return {"function": {"name": name, "arguments": arguments}, **more}
+
+
+ODD = [
+    ['{"choices":[]}', chunk(content="Hello"), chunk("stop")],
+    [chunk(content="Hello"), chunk("stop"), '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}', '{"usage":{"x":1}}'],
+    [chunk(content="Hello"), '{"choices":[{"index":0,"delta":null}]}', chunk("stop", content=None)],
+    [chunk(role="assistant", content=""), chunk(content="Hel"), chunk(content="lo"), "[DONE]"],
+    ['{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}'],
+    ['{"choices":null}', '{"id":"x"}', '{"choices":[null]}', "{}", chunk(content="Hello"), chunk("stop")],
+    [chunk(content=[{"type": "text", "text": "Hel"}, "lo", {"type": "image_url"}]), chunk("stop")],
+    [chunk(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "secret"}]}, {"type": "text", "text": "Hello"}]), "[DONE]"],
+    [json.dumps({"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Hello"}}]})],
+    [chunk(content="Hello"), json.dumps({"choices": [{"index": 1, "delta": {"content": "another"}}]}), chunk("stop")],
+    ['{"choices":[{"delta":{"content":"Hello"},"finish_reason":""}],"error":null}', chunk("eos_token")],
+    [chunk(refusal="Hello"), chunk("stop")],
+    [": PROCESSING", "", "42", "[]", '"x"', chunk(content="Hello"), "null", chunk("stop"), "[DONE]", "trailing", '{"cut'],
+    [chunk(content="Hel") + "\n" + chunk(content="lo"), chunk("stop") + "\n[DONE]"],
+]
+
+
+@pytest.mark.parametrize("events", ODD)
+def test_odd_but_honest_streams_are_read(events: list[str]) -> None:
+    """E01, E09: no choices, null anywhere, usage anywhere, parts, whole messages, proxies' noise: the text is whole."""
+    parts = read(*events)
+    assert text(parts) == "Hello"
+    assert done(parts).reason == "stop"
+
+
+def test_usage_is_read_wherever_it_stands() -> None:
+    """In the last content chunk or in one of its own; a count that is missing is 0."""
+    assert done(read(*ODD[4])).usage == Usage(3, 0)
+    assert done(read(*ODD[1])).usage is not None
+    assert done(read(chunk("stop", content="x"), '{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}')).usage == Usage(7, 2)
+    assert done(read(chunk("stop", content="x"), '{"usage":"none"}')).usage is None
+
+
+ERRORS = [
+    '{"error":{"message":"quota","code":429}}',
+    '{"error":"quota"}',
+    '{"object":"error","message":"quota"}',
+    '{"choices":[{"delta":{},"error":{"message":"quota"}}]}',
+    chunk("error"),
+    '{"error":{"message":"quota"},"choices":[{"delta":{"content":""},"finish_reason":"stop"}]}',
+    '{"error":42}',
+    '{"error":["quota"]}',
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("before", [[], [chunk(content="a"), chunk(content="b"), chunk(content="c")]])
+def test_an_error_inside_a_good_stream_is_a_failure(error: str, before: list[str]) -> None:
+    """E02: an object, a string, any dialect, first or after good deltas; the server's words never reach the person."""
+    with pytest.raises(BackendError) as caught:
+        read(*before, error, "[DONE]")
+    assert "quota" not in caught.value.said
+
+
+def test_an_error_event_is_a_failure_whatever_its_data() -> None:
+    """E02: `event: error` with an object, with words, with nothing."""
+    for data in (b'{"message":"x"}', b'{"error":"x"}', b"overloaded", b"", b"null", b"[" * 100_000):
+        with pytest.raises(BackendError):
+            Answer().event(data, "error")
+
+
+def test_a_cut_is_a_failure() -> None:
+    """E03: neither a finish_reason nor [DONE], or half a chunk, is no end of an answer."""
+    for events in ([], [chunk(content="The answer is "), chunk(content="forty")], [chunk(content="x"), '{"choices":[{"del']):
+        with pytest.raises(BackendError) as caught:
+            read(*events)
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    "bad", [chunk(content=42), chunk(content={"a": 1}), chunk(content=[42]), '{"choices":{}}', '{"choices":[7]}', "{" + '"a":[' * 50_000]
+)
+def test_what_is_no_text_is_a_failure(bad: str) -> None:
+    """Content of a wrong type is never guessed at or left out of the answer."""
+    with pytest.raises(BackendError):
+        read(bad, chunk("stop"))
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_thoughts_are_parts_of_their_own(key: str) -> None:
+    """E12: by either name; an empty one is told once, so that it can be sent back."""
+    parts = read(*(chunk(content=None, **{key: part}) for part in ("", "se", "cret", "")), chunk("stop"))
+    assert parts[:-1] == [Reasoning(""), Reasoning("se"), Reasoning("cret")]
+
+
+def test_think_tags_are_taken_out() -> None:
+    """E14: hidden text is Reasoning."""
+    parts = read(*(chunk(content=part) for part in ("<th", "ink>sec", "ret</thi", "nk>Hello")), chunk("stop"))
+    assert text(parts) == "Hello"
+    assert "".join(part.text for part in parts if isinstance(part, Reasoning)) == "secret"
+
+
+def test_characters_cut_in_two_are_joined() -> None:
+    """E11: a surrogate pair over two deltas is one character; half of one is U+FFFD; no lone surrogate and no NUL ever comes out."""
+
+    def raw(escape: str) -> str:
+        return '{"choices":[{"delta":{"content":"' + escape + '"}}]}'
+
+    assert text(read(raw("a\\ud83d"), raw("\\ude80b"), chunk("stop"))) == "a\U0001f680b"
+    assert text(read(raw("\\ud83d"), raw(""), raw("\\uDE80"), chunk("stop"))) == "\U0001f680"
+    assert text(read(raw("\\ud83d"), raw("x"), chunk("stop"))) == "\ufffdx"
+    assert text(read(raw("a\\ud83d"), chunk("stop"))) == "a\ufffd"
+    assert text(read(raw("\\ude80a\\u0000b"), chunk("stop"))) == "\ufffdab"
+
+
+A_B = (ToolCall("a", "f", {"p": 1}), ToolCall("b", "g", {"q": 2}))
+
+
+def test_calls_without_an_index() -> None:
+    """E05: id and name, no index, arguments in one piece each: two calls. As an object too, and in one delta."""
+    one, two = piece("f", '{"p":1}', id="a"), piece("g", {"q": 2}, id="b")
+    assert calls(one, two) == A_B
+    assert done(read(chunk(tool_calls=[one, two]), chunk("stop"))).tool_calls == A_B
+
+
+def test_calls_that_interleave() -> None:
+    """E07: the id in the first piece only; pieces go where their index says."""
+    assert (
+        calls(
+            piece("f", '{"p":', index=0, id="a"), piece("g", '{"q":', index=1, id="b"), piece(None, "1}", index=0), piece("", "2}", index=1)
+        )
+        == A_B
+    )
+    assert calls(piece("f", '{"p":', id="a"), piece(None, "1}"), piece("g", '{"q":', id="b"), piece(None, "2}")) == A_B
+    assert calls(piece("f", '{"p":', id="a"), piece("g", '{"q":', id="b"), piece(None, "1}", id="a"), piece(None, "2}", id="b")) == A_B
+
+
+def test_calls_that_are_all_numbered_0() -> None:
+    """Two ids at one index are two calls."""
+    assert calls(piece("f", '{"p":1}', index=0, id="a"), piece("g", '{"q":2}', index=0, id="b")) == A_B
+
+
+def test_calls_without_an_id_get_one_of_their_own() -> None:
+    """E07: made up, unlike each other; an id that comes late is taken."""
+    made = calls(piece("f", '{"p":', index=0), piece("g", '{"q":', index=1), piece(None, "1}", index=0), piece(None, "2}", index=1))
+    assert [(call.name, call.arguments) for call in made] == [("f", {"p": 1}), ("g", {"q": 2})]
+    assert all(call.id for call in made)
+    assert made[0].id != made[1].id
+    assert calls(piece("f", "", index=0), piece(None, "", index=0, id="late")) == (ToolCall("late", "f", {}),)
+    assert len(calls(piece("f", "{}"), piece("g", "{}"))) == 2
+
+
+def test_a_call_that_is_cut_is_never_handed_on() -> None:
+    """E15: bad arguments with `tool_calls` are a failure; with `length` the whole answer says so and carries no call."""
+    cut = piece("f", '{"path":"a","text":"lo', index=0, id="a")
+    with pytest.raises(BackendError):
+        calls(cut)
+    with pytest.raises(BackendError):
+        calls(piece("f", "[1]", id="a"))
+    with pytest.raises(BackendError):
+        calls(piece(None, "{}", id="a"))
+    parts = read(chunk(content="Let me see."), chunk(tool_calls=[cut]), chunk("length"))
+    assert done(parts) == Done(reason="length")
+    assert text(parts) == "Let me see."
+
+
+def test_calls_are_bounded() -> None:
+    """Neither their number nor their arguments grow without end."""
+    with pytest.raises(BackendError):
+        calls(*(piece("f", "{}", id=str(n)) for n in range(1000)))
+    with pytest.raises(BackendError):
+        calls(*(piece(None, "x" * 1000, index=0) for n in range(2000)))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("content_filter", "content_filter"),
+        ("SAFETY", "content_filter"),
+        ("end_turn", "stop"),
+    ],
+)
+def test_reasons(said: str, reason: str) -> None:
+    """Dialects of finish_reason."""
+    assert done(read(chunk(content="x"), chunk(said))).reason == reason
+
+
+def test_only_growth_counts_as_life() -> None:
+    """E19: role deltas, empty deltas, usage and noise are no sign that the model answers."""
+    answer = Answer()
+    for event in (
+        chunk(role="assistant", content=""),
+        chunk(),
+        '{"choices":[]}',
+        ": x",
+        '{"usage":{"prompt_tokens":1}}',
+        chunk(reasoning=""),
+    ):
+        answer.event(event.encode())
+    assert answer.growth == 0
+    for event in (chunk(content="x"), chunk(reasoning="x"), chunk(tool_calls=[piece("f")])):
+        before = answer.growth
+        answer.event(event.encode())
+        assert answer.growth == before + 1
