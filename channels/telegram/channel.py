@@ -17,13 +17,13 @@ from aiohttp.web import RouteDef
 from telegram import Bot, BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, LinkPreviewOptions, ReplyParameters
 from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
-from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Limits, Lost, Pacing, Piece, Refused, Unknown
+from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Lost, Pacing, Piece, Refused, Unknown
 from channels.telegram.errors import NO_REPLY_TARGET, NOT_MODIFIED, QUERY_TOO_OLD, says, translate
 from channels.telegram.intake import Intake
 from channels.telegram.moves import Moves
 from channels.telegram.parse import Me
 from channels.telegram.poll import Poller
-from channels.telegram.render import entities, render
+from channels.telegram.render import LIMITS, entities, render
 from channels.telegram.settings import Settings, secret_of
 from channels.telegram.transport import API, FILES, Transport
 from channels.telegram.updates import WANTED
@@ -48,7 +48,7 @@ class TelegramChannel:
 
     def __init__(self, settings: Settings, context: Context) -> None:
         token = context.token or settings.token.reveal()
-        self.limits = Limits(units=4096)
+        self.limits = LIMITS
         self.pacing = Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
         self.backlog = float(settings.backlog)
         self.streams = settings.streaming == "edit"

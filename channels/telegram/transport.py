@@ -25,7 +25,7 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, Invali
 from telegram.request import BaseRequest, RequestData
 
 API = "api:"
-FILES = "file:"
+FILES = "files:"
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 5.0
 """A connection that was idle for longer is not used again: the far end may close it just then, and the outcome of that send is unknown."""
@@ -66,15 +66,24 @@ _refusal = msgspec.json.Decoder(_Refusal)
 class Transport(BaseRequest):
     """One bot's connections. `initialize` and `shutdown` may be called repeatedly."""
 
-    __slots__ = ("_api", "_files", "_host", "_media_seconds", "_proxy", "_read_seconds", "_session")
+    __slots__ = ("_api", "_files", "_host", "_idle_seconds", "_media_seconds", "_proxy", "_read_seconds", "_session")
 
-    def __init__(self, api_base: str, token: str, *, proxy: str = "", read_seconds: float = 20.0, media_seconds: float = 120.0) -> None:
+    def __init__(
+        self,
+        api_base: str,
+        token: str,
+        *,
+        proxy: str = "",
+        read_seconds: float = 20.0,
+        media_seconds: float = 120.0,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         base = api_base.rstrip("/")
         self._api = f"{base}/bot{token}"
         self._files = f"{base}/file/bot{token}"
         self._host = urlsplit(base).hostname or ""
         self._proxy = proxy or None
-        self._read_seconds, self._media_seconds = read_seconds, media_seconds
+        self._read_seconds, self._media_seconds, self._idle_seconds = read_seconds, media_seconds, idle_seconds
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -84,7 +93,7 @@ class Transport(BaseRequest):
     async def initialize(self) -> None:
         if self._session is None:
             # limit=0: sends of many chats never wait for each other here, the lanes pace them.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._idle_seconds)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
 
     async def shutdown(self) -> None:
@@ -112,7 +121,10 @@ class Transport(BaseRequest):
         if not isinstance(read_timeout, DefaultValue) and read_timeout is not None:
             seconds = read_timeout
         if place == FILES:
-            return await self._exchange("GET", f"{self._files}/{name}", None, None, seconds)
+            try:
+                return await self._exchange("GET", f"{self._files}/{name}", None, None, seconds)
+            except InvalidToken as error:
+                raise BadRequest(error.message) from None  # the same status, and here it is the file that is not there
         if request_data is None:
             return await self._exchange(method, f"{self._api}/{name}", None, None, seconds)
         if not request_data.contains_files:

@@ -97,6 +97,8 @@ class Call:
     at: float
     """`time.monotonic` of its arrival."""
     chat: int | None
+    peer: int = 0
+    """The client's port: two calls with the same one came over one connection."""
     status: int = 0
     description: str = ""
 
@@ -427,6 +429,7 @@ class FakeTelegram:
                 self._watchers.pop(chat, None)
 
     # --------------------------------------------------------------------------------------------------------- misbehaviour
+    # Each call meets the first planned fault that fits, so that faults planned one after the other strike one after the other.
 
     def fail(
         self,
@@ -491,7 +494,7 @@ class FakeTelegram:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         params = await _params(request)
         method = request.match_info["method"]
-        call = Call(method, params, time.monotonic(), _int(params.get("chat_id")))
+        call = Call(method, params, time.monotonic(), _int(params.get("chat_id")), (request.get_extra_info("peername") or (0, 0))[1])
         self.calls.append(call)
         try:
             response = await self._answer(request, call)
@@ -503,14 +506,13 @@ class FakeTelegram:
         return response
 
     async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
-        faults = [fault for fault in self._faults if fault.strikes(call)] if self._faults else []
-        for fault in faults:
-            if fault.act == "hold" and not fault.after:
-                await self._hold(fault, call)
-        for fault in faults:
-            if fault.act == "drop" and not fault.after:
+        fault = next((fault for fault in self._faults if fault.strikes(call)), None) if self._faults else None
+        if fault is not None and not fault.after:
+            if fault.act == "drop":
                 return _reset(request, call)
-            if fault.act == "fail" and (failed := _failed(fault, call)) is not None:
+            if fault.act == "hold":
+                await self._hold(fault, call)
+            elif (failed := _failed(fault, call)) is not None:
                 return failed
         try:
             self._admit(request.match_info["token"], call)
@@ -523,12 +525,10 @@ class FakeTelegram:
             call.status, body = 200, {"ok": True, "result": result}
         except Refusal as refusal:
             call.status, call.description, body = refusal.status, refusal.description, refusal.body()
-        for fault in faults:
-            if fault.act == "hold" and fault.after:
-                await self._hold(fault, call)
-        for fault in faults:
-            if fault.act == "drop" and fault.after:
+        if fault is not None and fault.after:
+            if fault.act == "drop":
                 return _reset(request, call)
+            await self._hold(fault, call)
         return _json_response(call.status, body)
 
     async def _hold(self, fault: Fault, call: Call) -> None:
