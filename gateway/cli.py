@@ -26,8 +26,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="parlour", description="A chat-bot gateway: people chat with a language model through chat networks."
     )
     parser.add_argument("--version", action="version", version=f"parlour {__version__}")
+    where = "the config file (default: ./config.toml, then /etc/parlour/config.toml)"
     config = argparse.ArgumentParser(add_help=False)
-    config.add_argument("--config", metavar="FILE", help="the config file (default: ./config.toml, then /etc/parlour/config.toml)")
+    config.add_argument("--config", metavar="FILE", help=where)
+    again = argparse.ArgumentParser(add_help=False)  # behind the action as well as before it
+    again.add_argument("--config", metavar="FILE", help=where, default=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", parents=[config], help="start the daemon")
@@ -39,9 +42,11 @@ def _parser() -> argparse.ArgumentParser:
 
     pair = commands.add_parser("pair", parents=[config], help="who may chat: list, approve, revoke (asks the running daemon)")
     what = pair.add_subparsers(dest="action", required=True, metavar="ACTION")
-    what.add_parser("list", help="who asks to be let in, and who was")
-    what.add_parser("approve", help="let a person in").add_argument("code", help="the code that the person was shown")
-    what.add_parser("revoke", help="shut a person out again").add_argument("id", help='"channel:id", as `parlour pair list` shows it')
+    what.add_parser("list", parents=[again], help="who asks to be let in, and who was")
+    what.add_parser("approve", parents=[again], help="let a person in").add_argument("code", help="the code that the person was shown")
+    what.add_parser("revoke", parents=[again], help="shut a person out again").add_argument(
+        "id", help='"channel:id", as `parlour pair list` shows it'
+    )
     return parser
 
 
