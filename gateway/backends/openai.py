@@ -78,6 +78,7 @@ class OpenAI:
         api_key: Secret = NO_KEY,
         first_token_timeout: float = 120.0,
         idle_timeout: float = 60.0,
+        rest_timeout: float = REST_TIMEOUT,
         reasoning: Literal["drop", "send"] = "drop",
         env: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.time,
@@ -94,6 +95,7 @@ class OpenAI:
         self._proxy = proxy.find(base, env)
         self._model = model
         self._first_token_timeout, self._idle_timeout = first_token_timeout, idle_timeout
+        self._rest_timeout = rest_timeout
         self._reasoning = reasoning
         self._clock = clock
         self._stream_options = True
@@ -120,7 +122,7 @@ class OpenAI:
         try:
             parser, answer = sse.Parser(), Answer()
             body: list[bytes] | None = None  # the pieces of an answer that is one JSON object
-            growth, size = 0, 0
+            growth, size, complete = 0, 0, False
             while not answer.over:
                 data = await self._read(response, answer, deadline)
                 if not data:
@@ -142,7 +144,8 @@ class OpenAI:
                     for part in answer.event(event.data, event.kind):
                         yield part
                 if answer.complete:
-                    deadline = now() + min(REST_TIMEOUT, self._idle_timeout)
+                    if not complete:
+                        complete, deadline = True, now() + min(self._rest_timeout, self._idle_timeout)
                 elif answer.growth != growth:
                     growth, deadline = answer.growth, now() + self._idle_timeout
             if body is not None:
@@ -160,9 +163,9 @@ class OpenAI:
     async def check(self) -> None:
         """Ask for the list of models, which is free; an endpoint without one counts as there."""
         try:
-            async with asyncio.timeout(REST_TIMEOUT), await self._request("GET", self._models_url) as response:
+            async with asyncio.timeout(self._rest_timeout), await self._request("GET", self._models_url) as response:
                 if response.status >= 300 and response.status not in {404, 405}:
-                    raise faults.refused(response.status, response.headers, await _refusal(response), self._clock())
+                    raise faults.refused(response.status, response.headers, await self._refusal(response), self._clock())
         except (aiohttp.ClientError, OSError) as error:
             raise faults.broken(error) from None
 
@@ -187,13 +190,24 @@ class OpenAI:
             if 200 <= response.status < 300:
                 return response
             try:
-                body = await _refusal(response)
+                body = await self._refusal(response)
             finally:
                 response.close()
             if response.status == 400 and with_usage and faults.names_stream_options(body):
                 self._stream_options = False
                 continue
             raise faults.refused(response.status, response.headers, body, self._clock())
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body of a refusal, as much of it as comes soon and is worth reading."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._rest_timeout):
+                while len(body) < MAX_REFUSAL and (data := await response.content.readany()):
+                    body += data
+        except (aiohttp.ClientError, OSError):
+            pass  # the status says enough
+        return bytes(body[:MAX_REFUSAL])
 
     async def _request(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
         if self._session is None:
@@ -264,18 +278,6 @@ def _events(parser: sse.Parser, data: bytes) -> list[sse.Event]:
         return parser.feed(data)
     except sse.TooBig as error:
         raise BackendError(faults.NO_ANSWER, retryable=False, detail=str(error)) from None
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> bytes:
-    """The body of a refusal, as much of it as comes soon and is worth reading."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(REST_TIMEOUT):
-            while len(body) < MAX_REFUSAL and (data := await response.content.readany()):
-                body += data
-    except (aiohttp.ClientError, OSError):
-        pass  # the status says enough
-    return bytes(body[:MAX_REFUSAL])
 
 
 async def _to_the_end(response: aiohttp.ClientResponse) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MAX_EVENT = 4 << 20
-"""Bytes of one event, its comments included. A whole answer with tool arguments fits many times."""
+"""Bytes of one event's data, or of one line. A whole answer with tool arguments fits many times."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 class Parser:
     """`feed` bytes as they come, in segments of any size; `finish` at the end of the stream."""
 
-    __slots__ = ("_after_cr", "_data", "_first", "_has_kind", "_kind", "_limit", "_size", "_tail")
+    __slots__ = ("_after_cr", "_data", "_first", "_has_kind", "_kind", "_limit", "_size", "_tail", "_tail_size")
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
         self._limit = limit
@@ -40,7 +40,8 @@ class Parser:
         self._data: list[bytes] = []
         self._kind = ""
         self._has_kind = False
-        self._size = 0
+        self._size = 0  # of the event's data so far
+        self._tail_size = 0
 
     def feed(self, segment: bytes) -> list[Event]:
         """Events that this segment completes. Raises TooBig."""
@@ -50,25 +51,19 @@ class Parser:
                 segment = segment[1:]
         if not segment:
             return []
-        self._size += len(segment)
         if b"\n" not in segment and b"\r" not in segment:
-            self._tail.append(segment)
-            self._check()
+            self._keep(segment)
             return []
         if self._tail:
             segment = b"".join([*self._tail, segment])
-            self._tail = []
+            self._tail, self._tail_size = [], 0
         lines = segment.splitlines()
         last = segment[-1]
         if last == 0x0D:
             self._after_cr = True
         elif last != 0x0A:
-            self._tail.append(lines.pop())
-        events = [event for line in lines if (event := self._line(line)) is not None]
-        if events:
-            self._size = sum(map(len, self._data)) + sum(map(len, self._tail))
-        self._check()
-        return events
+            self._keep(lines.pop())
+        return [event for line in lines if (event := self._line(line)) is not None]
 
     def finish(self) -> list[Event]:
         """What stands there although its blank line never came."""
@@ -76,8 +71,18 @@ class Parser:
         self._tail = []
         return [event for line in lines if (event := self._line(line)) is not None]
 
-    def _check(self) -> None:
-        if self._size > self._limit:
+    def _keep(self, piece: bytes) -> None:
+        self._tail.append(piece)
+        self._tail_size += len(piece)
+        self._check(self._tail_size)
+
+    def _add(self, value: bytes) -> None:
+        self._data.append(value)
+        self._size += len(value) + 1
+        self._check(self._size)
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
             raise TooBig(f"an event of more than {self._limit} bytes")
 
     def _line(self, line: bytes) -> Event | None:
@@ -85,19 +90,19 @@ class Parser:
             self._first = False
             line = line.removeprefix(_BOM)
         if line[:6] == b"data: ":  # nearly every line
-            self._data.append(line[6:])
+            self._add(line[6:])
             return None
         if not line:
             if not self._data and not self._has_kind:
                 return None
             # By the standard an event without data is none; a bare `event: error` is worth telling all the same.
             event = Event(b"\n".join(self._data), self._kind) if len(self._data) != 1 else Event(self._data[0], self._kind)
-            self._data, self._kind, self._has_kind = [], "", False
+            self._data, self._kind, self._has_kind, self._size = [], "", False, 0
             return event
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._data.append(value)
+            self._add(value)
         elif name == b"event":
             self._kind, self._has_kind = value.decode("utf-8", "replace"), True
         return None

@@ -64,6 +64,8 @@ class Asked:
     body: Body
     raw: bytes
     headers: Mapping[str, str]
+    peer: object = None
+    """The client's address: the same for requests over the same connection."""
     ended: Literal["", "answered", "left", "cut"] = ""
     """"" while under way; `left`: the client closed the connection; `cut`: the script did."""
     sent: int = 0
@@ -290,7 +292,9 @@ class FakeModel:
             body = msgspec.json.decode(raw, type=Body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return web.json_response({"error": {"message": f"We could not parse the JSON body of your request: {error}"}}, status=400)
-        asked = Asked(time.monotonic(), body, raw, dict(request.headers))
+        asked = Asked(
+            time.monotonic(), body, raw, dict(request.headers), request.transport and request.transport.get_extra_info("peername")
+        )
         self.asked.append(asked)
         self._news.set()
         self.active += 1
