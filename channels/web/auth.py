@@ -42,6 +42,8 @@ HEADERS = {
 """On every answer. Not `no-referrer`: a form sent under it has the Origin "null", which is refused."""
 
 _CHAT = re.compile(r"[0-9a-f]{20}")
+_CHAT_KEY = web.RequestKey("chat", str)
+_NEW_KEY = web.RequestKey("new chat", bool)
 _SAID: dict[Verdict | None, str] = {
     None: "",
     "ok": "",
@@ -91,13 +93,13 @@ class Door:
 
     def chat(self, request: web.Request) -> str:
         """The chat id of this browser: from its cookie, else made now (and given to it with the answer)."""
-        known = request.get("chat")
+        known = request.get(_CHAT_KEY)
         if not isinstance(known, str):
             known = request.cookies.get(self._guard.chat_cookie_name, "")
             if not _CHAT.fullmatch(known):
                 known = secrets.token_hex(10)
-                request["new chat"] = True
-            request["chat"] = known
+                request[_NEW_KEY] = True
+            request[_CHAT_KEY] = known
         return known
 
     def _addressed(self, request: web.Request) -> str:
@@ -168,7 +170,7 @@ class Door:
         """Headers and cookies; before the answer is begun. A stream has called this itself."""
         if not response.prepared:
             response.headers.update(HEADERS)
-            if request.pop("new chat", False):
+            if request.pop(_NEW_KEY, False):
                 self._set_cookie(request, response, self._guard.chat_cookie_name, self.chat(request))
         return response
 

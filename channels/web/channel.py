@@ -84,6 +84,10 @@ class WebChannel:
         """When a page that is signed in last asked for something."""
         return self._alive
 
+    def open_pages(self) -> int:
+        """How many browsers listen now."""
+        return len(self._streams)
+
     def routes(self) -> Sequence[web.RouteDef]:
         """The page, its parts and its API. Everything passes the door."""
         door = self._door

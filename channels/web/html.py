@@ -32,20 +32,25 @@ def _link_ok(url: str) -> bool:
     return _SCHEME.match(url) is not None and not any(c <= " " or c == "\x7f" for c in url)
 
 
-def _bare_links(state: StateCore) -> None:
-    """Make links of bare addresses, and tell pictures inside links that they are. Runs behind the inline rules."""
+def _links(state: StateCore) -> None:
+    """Make links of bare addresses, take out those that lead nowhere, and tell pictures that are links already. Behind the inline rules."""
     for block in state.tokens:
         if block.type != "inline" or not block.children:
             continue
-        depth = 0
+        stack: list[bool] = []
         children: list[Token] = []
         for token in block.children:
-            depth += {"link_open": 1, "link_close": -1}.get(token.type, 0)
-            if token.type == "text" and not depth:
+            if token.type == "link_open":
+                stack.append(_link_ok(str(token.attrs.get("href", ""))))
+                if not stack[-1]:
+                    continue
+            elif token.type == "link_close" and stack and not stack.pop():
+                continue
+            elif token.type == "text" and not any(stack):
                 children += _linked(token)
                 continue
-            if token.type == "image" and depth:
-                token.meta = {"linked": True}
+            elif token.type == "image" and (any(stack) or not _link_ok(str(token.attrs.get("src", "")))):
+                token.meta = {"words": True}
             children.append(token)
         block.children = children
 
@@ -77,7 +82,7 @@ class _Renderer(RendererHTML):
         return f'<a href="{escapeHtml(str(tokens[idx].attrs.get("href", "")))}" target="_blank" rel="noopener noreferrer nofollow">'
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        """A picture is a link to it, or its words alone where it stands in a link already."""
+        """A picture is a link to it, or its words alone where it stands in a link already or leads nowhere."""
         src = str(tokens[idx].attrs.get("src", ""))
         words = escapeHtml(self.renderInlineAsText(tokens[idx].children, options, env) or src)
         if tokens[idx].meta:
@@ -117,7 +122,7 @@ def _cell(token: Token) -> str:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
     parser.validateLink = _link_ok  # type: ignore[method-assign]  # the parser's documented hook
-    parser.core.ruler.push("bare_links", _bare_links)
+    parser.core.ruler.push("links", _links)
     return parser
 
 

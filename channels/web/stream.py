@@ -69,7 +69,7 @@ class Streams:
     ) -> None:
         self._feeds, self._rendering, self._door, self._menu = feeds, rendering, door, menu
         self._pace, self._beat, self._patience, self._clock = pace, beat, patience, clock
-        self._open: set[asyncio.Task[object]] = set()
+        self._open: dict[asyncio.Task[object], web.Request] = {}
         self._ended: set[asyncio.Task[object]] = set()
         self._closed = False
 
@@ -79,13 +79,24 @@ class Streams:
     def close(self) -> None:
         """End every feed and take no more; the browsers come back by themselves."""
         self._closed = True
-        for task in self._open - self._ended:
+        for task in list(self._open):
+            self._end(task)
+
+    def _end(self, task: asyncio.Task[object]) -> None:
+        if task not in self._ended:
             self._ended.add(task)
             task.cancel()
 
+    def _full(self) -> bool:
+        """Whether there is no room; connections that are gone, and would notice it with their next beat only, make room now."""
+        for task, request in list(self._open.items()):
+            if request.transport is None or request.transport.is_closing():
+                self._end(task)
+        return len(self._open) - len(self._ended) >= MAX_READERS
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """GET /api/feed[?after=EPOCH-ID]; until the browser goes."""
-        if self._closed or len(self._open) >= MAX_READERS:
+        if self._closed or self._full():
             return error(503, "Too many open pages, or the daemon is stopping.")
         feed = self._feeds.of(self._door.chat(request))
         given = _SEEN.fullmatch(request.headers.get("Last-Event-ID", "") or request.query.get("after", ""))
@@ -93,8 +104,8 @@ class Streams:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"})
         self._door.finish(request, response)
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101  # a handler runs in a task
-        self._open.add(task)
+        assert task is not None  # a handler runs in a task
+        self._open[task] = request
         feed.readers += 1
         try:
             await response.prepare(request)
@@ -107,11 +118,12 @@ class Streams:
             if task not in self._ended:
                 raise
             task.uncancel()
-            with contextlib.suppress(ConnectionError):
-                await response.write_eof()
+            if response.prepared:
+                with contextlib.suppress(ConnectionError):
+                    await response.write_eof()
         finally:
             feed.readers -= 1
-            self._open.discard(task)
+            self._open.pop(task, None)
             self._ended.discard(task)
         return response
 
