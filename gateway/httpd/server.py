@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from channels.guard import Guard, is_loopback
 from gateway.errors import StartError
@@ -55,10 +56,11 @@ def parse_listen(text: str) -> Listen:
 
 
 class _Quiet(logging.Filter):
-    """Keeps aiohttp's notes on bad requests out of the log at every level: they quote request lines, which may have the token in them."""
+    """Keeps what aiohttp says of requests that do not parse out of the log: it quotes their bytes, which may have the token in them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING
+        error = record.exc_info[1] if record.exc_info else None
+        return record.levelno >= logging.WARNING and not isinstance(error, HttpProcessingError)
 
 
 _server_log = logging.getLogger("gateway.httpd.aiohttp")
