@@ -632,9 +632,7 @@ class FakeTelegram:
                 self._poll = None
 
     def _confirm(self, offset: int) -> None:
-        while self._queue and isinstance(self._queue[0], dict) and self._queue[0].get("update_id", 0) < offset:
-            self._queue.popleft()
-        while self._queue and not isinstance(self._queue[0], dict) and offset:
+        while self._queue and offset and (not isinstance(self._queue[0], dict) or self._queue[0].get("update_id", 0) < offset):
             self._queue.popleft()
         self.offset = max(self.offset, offset)
 
