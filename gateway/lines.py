@@ -20,7 +20,9 @@ from gateway.disk import open_or_create, open_private, write_all
 log = structlog.get_logger(__name__)
 
 BLOCK = 64 * 1024
-"""What one read takes."""
+"""What one read takes; the first one from behind is smaller, since the last line is often all that is wanted."""
+
+_FIRST = 4 * 1024
 
 UNREADABLE = (ValueError, RecursionError)
 """What decoding a damaged line raises: msgspec's errors and UnicodeDecodeError are ValueErrors; deep nesting is a RecursionError."""
@@ -54,7 +56,7 @@ def backwards(fd: int, end: int, start: int = 0) -> Iterator[Line]:
     pieces: list[bytes] = []
     """The line that is being put together, its last piece first. It is joined once, so that a long line costs no more than its length."""
     while position > start:
-        size = min(BLOCK, position - start)
+        size = min(BLOCK if position < end else _FIRST, position - start)
         position -= size
         block = read_exactly(fd, size, position)
         cut = size
@@ -91,7 +93,7 @@ def whole_lines(fd: int, size: int, start: int = 0) -> int:
     """Where the last whole line of `[start, size)` ends; `start` if none does."""
     position = size
     while position > start:
-        count = min(BLOCK, position - start)
+        count = min(BLOCK if position < size else _FIRST, position - start)
         position -= count
         newline = read_exactly(fd, count, position).rfind(b"\n")
         if newline >= 0:
