@@ -25,6 +25,8 @@ _SERVICE = 777000
 """Telegram's own account: it forwards a channel's posts into the linked group."""
 _GENERAL = 1
 """Where a forum's General topic is shown as a thread, sends to it are refused all the same."""
+_AROUND = " \t\n,:;"
+"""What may stand between our name and the words that are meant."""
 _COMMAND_LIKE = re.compile(r"\s*/\w")
 
 
@@ -131,23 +133,26 @@ def _read(text: str, entities: Sequence[Entity], me: Me) -> tuple[str, bool] | N
         return bisect_left(borders, entity.offset), bisect_left(borders, entity.offset + entity.length)
 
     named = False
+    front = 0  # up to here there is nothing but our name: "@OurBot /reset" is a command too
     cuts: list[tuple[int, int]] = []
-    for entity in entities:
+    for entity in sorted(entities, key=lambda one: one.offset):
         start, end = span(entity)
         if entity.offset < 0 or start >= end or end > len(text):
             continue  # bounds are Telegram's, and still not ours
-        if entity.type == "bot_command" and start == 0:
-            command, at, whose = text[:end].partition("@")
+        first = not text[front:start].strip(_AROUND)
+        if entity.type == "bot_command" and first:
+            command, at, whose = text[start:end].partition("@")
             if at and whose.lower() != me.username:
                 return None
             named = True
             if at:
-                cuts.append((len(command), end))
+                cuts.append((start + len(command), end))
         elif (entity.type == "mention" and text[start:end].lower() == f"@{me.username}") or (
             entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id
         ):
             named = True
             cuts.append((start, end))
+            front = end if first else front
     return clean(_without(text, cuts)), named
 
 
@@ -155,12 +160,10 @@ def _without(text: str, cuts: list[tuple[int, int]]) -> str:
     """The text without these slices, and without the blanks and commas that only stood around them. Never empty where the text is not:
     a bare mention stays as it is."""
     result = text
-    for start, end in sorted(cuts, reverse=True):
+    for start, end in sorted(set(cuts), reverse=True):
         before, after = result[:start], result[end:]
-        if start and text[0] == "/" and not before[-1:].isspace():
-            result = before + after  # "/reset@OurBot now"
-        elif not before.strip():
-            result = after.lstrip(" \t\n,:;")
+        if not before.strip():
+            result = after.lstrip(_AROUND)
         elif not after.strip():
             result = before.rstrip()
         elif before[-1].isspace() and after[0].isspace():

@@ -234,6 +234,24 @@ async def test_buttons_are_answered(tg: FakeTelegram, channel: TelegramChannel, 
     assert lines == []
 
 
+async def test_polling_that_hangs_is_given_up_in_time(tg: FakeTelegram, tmp_path: Path) -> None:
+    """B17: a request that is never answered ends within twice the time it may take, and a new connection reads on."""
+    made = channel_for(tg, tmp_path, poll_timeout=1)
+    await made.start([])
+    hung, gateway = tg.hold("getUpdates", before=True), Gateway()
+    task = asyncio.create_task(made.run(gateway.accept))
+    await tg.wait_for(hung.reached.is_set)
+    tg.say(42, "after")
+    await tg.wait_for(lambda: gateway.texts == ["after"])
+    first, second = tg.calls_of("getUpdates")[:2]
+    assert second.peer != first.peer
+    assert second.at - first.at < 2 + 1.5, "twice the poll timeout, and the first pause"
+    hung.release()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await made.close()
+
+
 async def test_polling_that_hangs_shows(tg: FakeTelegram, channel: TelegramChannel, running: Running) -> None:
     """B17: sends that work are no sign of life of the reading."""
     tg.hold("getUpdates", before=True)
@@ -507,7 +525,7 @@ async def test_no_secret_and_no_words_in_any_log(
         told.append(refused.value)
         await tg.wait_for(lambda: "polling has a problem" in capsys.readouterr().out or len(told) > 4)
         await tg.start()
-    logged = "".join(record.getMessage() + str(record.exc_text) for record in caplog.records if not record.name.startswith("asyncio"))
+    logged = "".join(record.getMessage() + str(record.exc_text) for record in caplog.records)
     everything = logged + "".join(map(repr, told)) + capsys.readouterr().out
     for secret in ("TESTTOKEN", "123456:", "private words"):
         assert secret not in everything

@@ -183,6 +183,8 @@ def test_our_own_mention_is_taken_out(tg: FakeTelegram, text: str, kept: str) ->
         ("/reset", "/reset"),
         ("/fork@OurBot ask @OurBot", "/fork ask"),
         ("/start@OurBot\nx", "/start\nx"),
+        ("@OurBot /reset", "/reset"),
+        ("@OurBot, /fork@OurBot a b", "/fork a b"),
     ],
 )
 def test_commands_for_us(tg: FakeTelegram, text: str, kept: str) -> None:
@@ -194,7 +196,7 @@ def test_commands_for_us(tg: FakeTelegram, text: str, kept: str) -> None:
 def test_commands_for_other_bots_are_theirs(tg: FakeTelegram) -> None:
     """B16: a command with another bot's name is nothing to us, even where its words or its reply name us."""
     ours = {"message_id": 9, "date": 1, "chat": {"id": GROUP, "type": "group"}, "from": {"id": 7, "is_bot": True}, "text": "said"}
-    for text in ("/reset@OtherBot", "/reset@OtherBot @OurBot", "/reset@OurBotX"):
+    for text in ("/reset@OtherBot", "/reset@OtherBot @OurBot", "/reset@OurBotX", "@OurBot /reset@OtherBot"):
         assert inbound(tg.message(GROUP, text, reply_to_message=ours)) is None, text
         assert inbound(tg.message(42, text)) is None
 
