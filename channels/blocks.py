@@ -2,9 +2,10 @@
 
 It does not join blocks, cut them or know a network. Called by: `channels.markup`.
 
-What a reader sees: paragraphs, headings (bold) and lists as lines; numbers as they are written, bullets as "•", deeper items behind more
-blanks; the outermost quote as a span, deeper ones behind "> "; code and tables in `pre`; images as links. Markup that holds nothing (an
-empty fence, heading, quote or item) is shown as it is written, since it may be all that was said.
+What a reader sees: paragraphs, headings (bold) and lists as lines; numbers as they are written, bullets as "•" ("+" stays, it may stand
+against "-"), deeper items behind more blanks; the outermost quote as a span, deeper ones behind "> "; code and tables in `pre`; images as
+links. Markup that holds nothing (an empty fence, heading, quote, item or address) is shown as it is written, since it may be all that was
+said.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class _Writer:
         self._quotes = 0
         self._quote_waits = False
         self._link_words = 0
+        self._hollow = False
 
     # ------------------------------------------------------------------------------------------------------------- small steps
 
@@ -225,8 +227,11 @@ class _Writer:
             i += 1
 
     def item(self, token: Token, line: int, *, empty: bool) -> None:
+        """A marker. What is indented in the source but not enough to be nested (two blanks under "1.") keeps its indent all the same."""
         self.begin(line)
-        marker = token.info + token.markup if token.info else token.markup if empty else "•"
+        words = self.source[self.lines.offset(line) : self.lines.offset(line + 1)]
+        indent = "" if len(self._prefix) > 1 else " " * (len(words) - len(words.lstrip(" ")))
+        marker = indent + (token.info + token.markup if token.info else token.markup if empty or token.markup == "+" else "•")
         self.put(marker if empty else marker + " ")
         self._prefix.append(self._prefix[-1] + " " * (len(marker) + 1))
         self._behind_marker = True
@@ -322,8 +327,12 @@ class _Writer:
                     self.close(_INLINE[token.type.removesuffix("_close")])
                 case "link_open":
                     self.find("<" if token.info == "auto" else "[")
-                    self.open("link", str(token.attrs["href"]))
-                    self._link_words = len(self.parts)
+                    if address := str(token.attrs["href"]):
+                        self.open("link", address)
+                        self._link_words = len(self.parts)
+                    else:
+                        self.put("[")
+                        self._hollow = True
                 case "link_close":
                     self.link_end(token)
                 case "image":
@@ -332,6 +341,10 @@ class _Writer:
                     pass
 
     def link_end(self, token: Token) -> None:
+        if self._hollow and token.info != "auto":
+            self._hollow = False
+            self.text("]()")
+            return
         address = self._open["link"][-1][2]
         if not "".join(self.parts[self._link_words :]).strip():
             self.put(address)
@@ -343,9 +356,13 @@ class _Writer:
 
     def image(self, token: Token) -> None:
         address = str(token.attrs["src"])
+        words = _plain(token.children or []).strip()
         self.find("![")
+        if not address:
+            self.put(f"![{words}]()")
+            return
         self.open("link", address)
-        self.put(_plain(token.children or []).strip() or address)
+        self.put(words or address)
         self.close("link")
 
 
@@ -361,10 +378,13 @@ def _plain(tokens: Sequence[Token]) -> str:
                 link, start = str(token.attrs["href"]), len(parts)
             case "link_close":
                 words = "".join(parts[start:]).strip()
-                if words not in (link, link.removeprefix("mailto:")):
+                if not link:
+                    parts[start:] = [f"[{words}]()"]
+                elif words not in (link, link.removeprefix("mailto:")):
                     parts.append(f" ({link})" if words else link)
             case "image":
-                parts.append(_plain(token.children or []) or str(token.attrs["src"]))
+                words, address = _plain(token.children or []).strip(), str(token.attrs["src"])
+                parts.append((words or address) if address else f"![{words}]()")
             case _:
                 parts.append(token.content)
     return "".join(parts)

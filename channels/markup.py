@@ -18,7 +18,8 @@ from channels.blocks import Block, Mark, read
 
 
 class Rich(msgspec.Struct, frozen=True):
-    """Text with spans over it, sorted by start and then from the outer to the inner; they nest or are apart."""
+    """Text with spans over it, sorted by start and then from the outer to the inner; they nest or are apart. `Rich(text, size=len(text))`
+    is a text that is shown as it is."""
 
     text: str
     spans: tuple[Span, ...] = ()
@@ -32,7 +33,7 @@ class Rich(msgspec.Struct, frozen=True):
         that opens at `shown` counts as what follows."""
         i = bisect_right(self.marks, shown, key=_shown) - 1
         if i < 0:
-            return 0
+            return min(shown, self.size)
         end = self.marks[i + 1].source if i + 1 < len(self.marks) else self.size
         return min(self.marks[i].source + shown - self.marks[i].shown, end)
 
@@ -44,11 +45,6 @@ def _shown(mark: Mark) -> int:
 def parse(markdown: str) -> Rich:
     """The whole text at once."""
     return _join(read(markdown, 0)[0], len(markdown))
-
-
-def plain(text: str) -> Rich:
-    """Text that is shown as it is, for what a network refuses with spans."""
-    return Rich(text, marks=(Mark(0, 0),), size=len(text))
 
 
 class Parser:

@@ -217,8 +217,10 @@ def _is_flag_half(char: str) -> bool:
 
 
 def _is_jamo(before: str, after: str) -> bool:
-    """Two parts of one Korean syllable."""
-    return ("\u1100" <= before <= "\u11ff" or "\uac00" <= before <= "\ud7a3") and "\u1100" <= after <= "\u11ff"
+    """Two parts of one Korean syllable: leading consonants join each other, vowels and syllables; those join vowels and trailing ones."""
+    if "\u1100" <= before <= "\u115f":
+        return "\u1100" <= after <= "\u11a7" or "\uac00" <= after <= "\ud7a3"
+    return "\u1160" <= after <= "\u11ff" and ("\u1160" <= before <= "\u11ff" or "\uac00" <= before <= "\ud7a3")
 
 
 def _clipped(spans: Sequence[Span], at: int, end: int) -> tuple[Span, ...]:
