@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 
 from gateway.errors import ParlourError, StartError
+
+log = structlog.get_logger(__name__)
 
 Handler = Callable[[Mapping[str, str]], Awaitable[object]]
 """Takes the arguments, gives what the person is shown: a text, or a list of flat tables. Raises ParlourError with a sentence for them."""
@@ -108,7 +111,7 @@ class ControlServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101
+        assert task is not None
         self._open.add(task)
         try:
             if len(self._open) > _MOST:
@@ -135,10 +138,13 @@ class ControlServer:
         handler = self._handlers.get(request.name)
         if handler is None:
             return _Answer(error=f"the running daemon knows no {request.name[:40]!r}; is it of this version?")
-        try:
-            return _Answer(result=await handler(request.args))
-        except ParlourError as error:
-            return _Answer(error=str(error))
+        (result,) = await asyncio.gather(handler(request.args), return_exceptions=True)
+        if isinstance(result, ParlourError):
+            return _Answer(error=str(result))
+        if isinstance(result, BaseException):
+            log.error("control request failed", request=request.name, exc_info=result)
+            return _Answer(error="that failed; the daemon's log says why")
+        return _Answer(result=result)
 
 
 async def call(path: Path, name: str, args: Mapping[str, str]) -> object:
