@@ -394,7 +394,7 @@ async function post(item) {
       draw();
       return;
     }
-    await new Promise((done) => setTimeout(done, 1000 * 2 ** attempt));
+    await new Promise((done) => setTimeout(done, 500 * 2 ** attempt));
   }
 }
 
@@ -469,6 +469,7 @@ box.addEventListener("blur", () => { $("hints").hidden = true; });
 $("say").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
 for (const button of document.querySelectorAll("[data-say]")) button.addEventListener("click", () => say(button.dataset.say, true));
 $("fork").addEventListener("click", () => { $("fork-name").value = ""; $("name").showModal(); });
+$("no-fork").addEventListener("click", () => $("name").close());
 $("name").addEventListener("close", () => {
   const name = $("fork-name").value.replace(/\s+/g, " ").trim();
   if ($("name").returnValue === "fork" && name) say("/fork " + name);

@@ -27,7 +27,7 @@ from gateway.httpd.report import Health
 
 log = structlog.get_logger(__name__)
 
-SHUTDOWN = 2.0
+SHUTDOWN = 1.0
 """Seconds that requests under way get when the server closes."""
 BODY_MOST = 1024 * 1024
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "parlour"}

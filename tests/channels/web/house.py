@@ -125,7 +125,7 @@ class House:
 
 @asynccontextmanager
 async def served(
-    house: House, *, settings: Settings | None = None, hosts: tuple[str, ...] = (), running: bool = True, beat: float = 15.0
+    house: House, *, settings: Settings | None = None, hosts: tuple[str, ...] = (), running: bool = True, beat: float = 15.0, port: int = 0
 ) -> AsyncIterator[str]:
     """The channel over a real server on loopback; its address. `running` False: nobody called `run` yet."""
     channel = house.channel = WebChannel(settings or Settings(), Guard(TOKEN, hosts), house, pace=0.01, beat=beat)
@@ -134,7 +134,7 @@ async def served(
     app.add_routes(channel.routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     tasks = [asyncio.create_task(house.work())]
     if running:
