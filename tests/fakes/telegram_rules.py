@@ -5,6 +5,7 @@ Pure; used by `tests.fakes.telegram` alone. Where sources disagree about a limit
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -163,3 +164,21 @@ def found_entities(text: str) -> list[Json]:
         {"type": kind, "offset": units(text[:start]), "length": units(text[start:end])}
         for kind, start, end in sorted(found, key=lambda item: item[1])
     ]
+
+
+def integer(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, (int, str)) and value != "" else None
+    except ValueError:
+        return None
+
+
+def structure(params: Json, name: str) -> Any:
+    """A parameter that is an object or array: as it is in a JSON body, as a string of JSON in a form."""
+    value = params.get(name)
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise Refusal(400, f"Bad Request: can't parse {name} JSON object") from None
