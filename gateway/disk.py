@@ -122,8 +122,9 @@ def _place(temporary: Path, path: Path) -> None:
 
 
 def tighten(folder: Path, found: Callable[[Path], None]) -> None:
-    """Take the rights of others from everything of ours under `folder` (files of an older version, of a restored copy), and hand what a
+    """Take the rights of others from `folder` and everything of ours in it (files of an older version, of a restored copy), and hand what a
     crash left half made to `found`. Follows no symbolic link. What cannot be changed is logged: the folder above is closed anyway."""
+    _close_to_others(folder, os.lstat(folder))
     waiting = [folder]
     while waiting:
         place = waiting.pop()

@@ -146,6 +146,8 @@ def load(folder: Path) -> list[_Loaded]:
         if sealed is None:
             size = repair_tail(path)
             facts = gather(path)
+            if not facts.last:  # nothing readable in it: what was set aside from it still has its time
+                facts.last = os.stat(path).st_mtime
             sealed = facts.seal(size)
             if not newest:
                 write_sidecar(path, sealed)

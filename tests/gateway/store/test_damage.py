@@ -145,7 +145,7 @@ class TestDamage:
         ],
     )
     async def test_other_versions(self, store: JsonlStore, tmp_path: Path, content: bytes) -> None:
-        """An older, foreign or slightly odd file is read with defaults, appended to, forked, listed, and loses nothing of what it has."""
+        """An older or slightly odd file is read with defaults, appended to, forked, listed, and loses nothing of what it has."""
         path = put(tmp_path, content)
         tail = await store.tail(KEY, "main", 10)
         assert (tail.header.key, tail.header.name, tail.last, tail.whole, tail.bad) == (str(KEY), "main", 1, True, 0)
