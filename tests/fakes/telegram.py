@@ -92,6 +92,7 @@ class FakeTelegram(Service):
         self.port = self._runner.addresses[0][1]
         if self._delivery is None:
             self._delivery = asyncio.create_task(self._deliver())
+        self._arrived.set()
 
     async def stop(self) -> None:
         """An outage: open connections are reset, new ones refused."""
@@ -381,7 +382,7 @@ class FakeTelegram(Service):
         pause = self.webhook_pause
         async with ClientSession(timeout=ClientTimeout(total=10)) as session:
             while True:
-                while not (self.webhook_url and self._queue):
+                while not (self._runner and self.webhook_url and self._queue):
                     self._arrived.clear()
                     await self._arrived.wait()
                 update = self._queue[0]

@@ -32,9 +32,8 @@ _NOT_MODIFIED = (
     "reply markup of the message"
 )
 _TERMINATED = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
-_DEFAULT_UPDATES = frozenset(
-    {"message", "edited_message", "channel_post", "edited_channel_post", "callback_query", "poll", "my_chat_member"}
-)
+_POSTS = frozenset({"message", "edited_message", "channel_post", "edited_channel_post"})
+_DEFAULT_UPDATES = _POSTS | {"callback_query", "poll", "my_chat_member"}
 _RIGHTS = ("manage_chat", "delete_messages", "manage_video_chats", "restrict_members", "promote_members", "change_info", "invite_users")
 _STORIES = ("post_stories", "edit_stories", "delete_stories")
 _ADMIN_RIGHTS = {f"can_{right}": True for right in (*_RIGHTS, *_STORIES)}
