@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 GROUP_ADMIN_COMMANDS = frozenset({"reset", "new", "forget", "switch", "undo", "fork"})
 """What steers a conversation that many share: in a group its admins', or the daemon's, alone."""
 
-PAIR = "I talk only to people whom my operator has let in. Show them this code within the hour: `{code}`"
+PAIR = "I talk only to people whom my operator has let in. Show them this code within the hour: `{code}`. You are `{person}`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Access:
         self._pairing.apply(issued)
         # Not waited for: a code that a crash forgets is asked for again.
         self._append(issued).add_done_callback(self._written)
-        return Pair(PAIR.format(code=issued.code))
+        return Pair(PAIR.format(code=issued.code, person=issued.person))
 
     def is_admin(self, channel: str, sender: Sender) -> bool:
         """Whether this person administers the daemon."""

@@ -150,7 +150,7 @@ async def opened(path: Path, writer: Writer, clock: Clock, rules: Rules = RULES)
 def code(decision: object) -> str:
     assert isinstance(decision, Pair)
     found = re.findall(r"`([^`]+)`", decision.said)
-    assert len(found) == 1
+    assert re.fullmatch(r"[a-z]+:.+", found[1])  # and their own id, so that they can tell it
     return str(found[0])
 
 

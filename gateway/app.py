@@ -1,0 +1,363 @@
+"""The composition root: the only place that names concrete channels, stores and backends.
+
+`Daemon` is built whole, then runs through `start`, `serve` and `stop`, in this order. Called by `gateway.cli`. Everything is handed what it
+needs; nothing here is global.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from channels.base import Channel, ChannelError, Context, Denied
+from gateway import __version__, sdnotify
+from gateway.access import Access
+from gateway.backends.base import Backend
+from gateway.commands.table import MENU
+from gateway.config import Config
+from gateway.control import ControlServer, socket_path
+from gateway.desk import SessionDesk
+from gateway.disk import lock_folder
+from gateway.errors import BackendError, ConfigError, ConfigErrors
+from gateway.groups import GroupAdmins
+from gateway.health import Watch
+from gateway.httpd.report import ChannelHealth, Health
+from gateway.httpd.token import web_token
+from gateway.inbox import Inbox
+from gateway.ledger import JournalLedger
+from gateway.message import SessionKey
+from gateway.outbox import Outbox
+from gateway.router import Router
+from gateway.runner import Model, Runners
+from gateway.sessions import SessionManager
+from gateway.store.base import SessionLog
+from gateway.supervisor import Supervisor
+from gateway.tasks import Tasks
+from gateway.turn import run as ask
+from gateway.writer import Writer
+
+log = structlog.get_logger(__name__)
+
+FIRST_CONTACT = 10.0
+"""Seconds that the start waits for the networks' first word; after that the daemon counts as started and goes on trying."""
+
+
+class Place(NamedTuple):
+    """Where an implementation lives. Imported only when it is configured."""
+
+    settings: str
+    module: str
+
+
+CHANNELS: Mapping[str, Place] = {
+    "telegram": Place("channels.telegram.settings", "channels.telegram.channel"),
+    "web": Place("channels.web.settings", "channels.web.channel"),
+    "console": Place("channels.console", "channels.console"),
+}
+BACKENDS: Mapping[str, str] = {
+    "openai": "gateway.backends.openai",
+    "local": "gateway.backends.local",
+    "echo": "gateway.backends.echo",
+}
+STORE = "gateway.store.jsonl"
+
+
+def channel_types() -> dict[str, type[msgspec.Struct]]:
+    """Channel name -> the type of its config table."""
+    return {name: importlib.import_module(place.settings).Settings for name, place in CHANNELS.items()}
+
+
+def local_model() -> str:
+    """Why the embedded model cannot be used, in one line; "" if it can."""
+    said: str = importlib.import_module(BACKENDS["local"]).available()
+    return said
+
+
+class Daemon:
+    """One process: its parts, and the order in which they begin and end."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        folder = config.data_dir
+        options = config.sessions
+        self.writer = Writer()
+        self.inbox = Inbox(folder / "journal", self.writer, clock=time.time)
+        self.store: SessionLog = importlib.import_module(STORE).JsonlStore(folder / "sessions", self.writer)
+        self.sessions = SessionManager(
+            self.store,
+            cache_bytes=options.cache,
+            history_messages=options.history_messages,
+            history_tokens=options.history_tokens,
+            clock=time.time,
+        )
+        self.access = Access(config.access, folder / "access.jsonl", self.writer, clock=time.time)
+        self.backend: Backend = importlib.import_module(BACKENDS[config.backend.kind]).make(config.backend)
+        self.web_token = web_token(folder, config.http.token) if config.http.listen else ""
+        desk = SessionDesk(self.sessions)
+        tokens = {name: secret.reveal() for name, secret in config.tokens.items()} | {"web": self.web_token}
+        self.channels: dict[str, Channel] = {
+            name: importlib.import_module(CHANNELS[name].module).make(
+                settings, Context(token=tokens.get(name, ""), folder=folder / name, desk=desk, hosts=config.http.hosts)
+            )
+            for name, settings in config.channels.items()
+        }
+        self.outbox = Outbox(self.channels, JournalLedger(self.inbox, self.sessions))
+        admins = GroupAdmins(self.channels, self.access, time.monotonic)
+        self.watch = Watch(self.backend)
+        self.runners = Runners(
+            house=self,
+            inbox=self.inbox,
+            sessions=self.sessions,
+            outbox=self.outbox,
+            access=self.access,
+            admins=admins,
+            model=Model(
+                backend=self.backend,
+                system=config.backend.system_prompt,
+                history_messages=options.history_messages,
+                history_tokens=options.history_tokens,
+                max_chars=config.backend.max_answer_chars,
+            ),
+            asking=ask,
+            slots=config.backend.max_concurrent_turns,
+            heard=self.watch.heard,
+        )
+        self.router = Router(
+            channels=self.channels,
+            house=self,
+            inbox=self.inbox,
+            sessions=self.sessions,
+            runners=self.runners,
+            outbox=self.outbox,
+            access=self.access,
+            admins=admins,
+            group_scope=options.group_scope,
+            waiting=options.waiting,
+            turns_per_day=config.access.turns_per_day,
+            clock=time.time,
+        )
+        self.supervisors = [Supervisor(channel, self.router.accept, MENU) for channel in self.channels.values()]
+        self._tasks = Tasks()
+        self._reading: list[asyncio.Task[None]] = []
+        self._ending = asyncio.Event()
+        self._denied: Denied | None = None
+        self._closers: list[Callable[[], Awaitable[object]]] = []
+
+    # ------------------------------------------------------------------------------------------------------ what commands may use
+
+    def status(self, key: SessionKey) -> list[str]:
+        """Lines for `/status`."""
+        lines = [f"Model: {self.watch.said()}"]
+        if waiting := self.runners.waiting(str(key)):
+            lines.append(f"Waiting here: {waiting}")
+        return [*lines, f"Parlour {__version__}, up for {_span(time.monotonic() - self.watch.began)}"]
+
+    async def forget_inputs(self, key: SessionKey) -> None:
+        """Blank what the journal holds of this key."""
+        await self.inbox.forget(str(key))
+
+    # --------------------------------------------------------------------------------------------------------------------- phases
+
+    async def start(self) -> None:
+        """Take the folder, read what is on record, queue what a crash left, open the doors. Raises StartError, ConfigErrors (a token that
+        is refused)."""
+        lock = lock_folder(self.config.data_dir)
+
+        async def unlock() -> None:
+            lock.close()
+
+        self._closers.append(unlock)
+        self._closers.append(self.writer.close)
+        await self.access.open()
+        await self.store.open()
+        self._closers.append(self.store.close)
+        self._closers.append(self.sessions.close)
+        left = await self.inbox.open()
+        self._closers.append(self.inbox.close)
+        self._closers.append(self.backend.close)
+        self._closers += [channel.close for channel in self.channels.values()]
+        await self._serve_http()
+        control = ControlServer(socket_path(self.config.data_dir), self._control_handlers())
+        await control.start()
+        self._closers.append(control.close)
+        if left:
+            log.info("going on with what was left", inputs=len(left))
+        self.router.resume(left)
+        self._tasks.start(self.watch.run(), name="backend watch")
+        self._reading = [
+            asyncio.create_task(supervisor.run(), name=f"channel {supervisor.channel.name}") for supervisor in self.supervisors
+        ]
+        for task in self._reading:
+            task.add_done_callback(self._channel_ended)
+        waits = {asyncio.ensure_future(supervisor.contacted.wait()) for supervisor in self.supervisors}
+        await asyncio.wait(waits, timeout=FIRST_CONTACT)
+        for wait in waits:
+            wait.cancel()
+
+    async def _serve_http(self) -> None:
+        http = self.config.http
+        if not http.listen:
+            return
+        from gateway.httpd.server import HttpServer  # noqa: PLC0415  # not needed where the server is off
+
+        routes = [route for channel in self.channels.values() for route in channel.routes()]
+        server = HttpServer(http.listen, routes, self.health, hosts=http.hosts, token=self.web_token)
+        await server.start()
+        self._closers.append(server.close)
+
+    async def serve(self) -> None:
+        """Until a signal or the end of every channel. Raises ConfigErrors where a token was refused at the first contact."""
+        sdnotify.notify(sdnotify.READY, sdnotify.status(f"{len(self.channels)} channels"))
+        log.info("started", version=__version__, channels=sorted(self.channels), backend=self.backend.name)
+        # What was built at start lives as long as the process: the collector need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
+        await self._ending.wait()
+        if self._denied is not None:
+            raise ConfigErrors([ConfigError(self.config.path or "demo", 0, "channels", str(self._denied))])
+
+    def _channel_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            if isinstance(error, Denied):
+                self._denied = error
+            else:
+                log.error("supervisor failed", task=task.get_name(), exc_info=error)
+            self._ending.set()
+        elif all(task.done() for task in self._reading) and all(supervisor.state == "ended" for supervisor in self.supervisors):
+            self._ending.set()
+
+    def end(self) -> None:
+        """Ask for the end. Asked again, the process ends at once: what is acknowledged is with the kernel already."""
+        if self._ending.is_set():
+            log.warning("ended at once")
+            os._exit(130)
+        self._ending.set()
+
+    async def stop(self) -> None:
+        """In phases, with one deadline: no more input, turns end or are cut, lanes drain, everything closes. What is cut or not sent is on
+        record, and the next start goes on with it."""
+        began = time.monotonic()
+        budget = float(self.config.shutdown.budget)
+        sdnotify.notify(sdnotify.STOPPING, sdnotify.status("finishing"))
+
+        def left(part: float = 1.0) -> float:
+            return max(0.0, budget * part - (time.monotonic() - began))
+
+        for task in self._reading:
+            task.cancel()
+        if self._reading:
+            await asyncio.wait(self._reading, timeout=left(0.2))
+        await self.router.settle(left(0.2))
+        cut = await self.runners.settle(left(0.7))
+        await self.runners.close()
+        await self.router.close()
+        unsent = await self.outbox.drain(left(0.9))
+        await self.outbox.close()
+        await self._tasks.close()
+        for close in reversed(self._closers):
+            try:
+                await asyncio.wait_for(close(), max(1.0, left()))
+            except Exception:
+                log.exception("cannot close", what=getattr(close, "__qualname__", repr(close)))
+        self._closers.clear()
+        log.info("stopped", turns_cut=cut, unsent=unsent, seconds=round(time.monotonic() - began, 1))
+
+    # ---------------------------------------------------------------------------------------------------------- what can be asked
+
+    def health(self) -> Health:
+        """For `/readyz`."""
+        now = time.monotonic()
+        states: dict[str, ChannelHealth] = {}
+        for supervisor in self.supervisors:
+            seen = supervisor.channel.last_sign_of_life()
+            states[supervisor.channel.name] = ChannelHealth(
+                state=supervisor.state, problem=supervisor.problem, last_sign_of_life=round(now - seen, 1) if seen else None
+            )
+        oldest = self.runners.oldest()
+        return Health(
+            ready=self.watch.ready and all(state.state in {"up", "ended"} for state in states.values()),
+            channels=states,
+            backend=self.watch.said(),
+            turns=self.runners.turns(),
+            unsent=self.outbox.waiting(),
+            oldest_waiting=None if oldest is None else round(max(0.0, time.time() - oldest), 1),
+        )
+
+    def _control_handlers(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[object]]]:
+        async def pairs(args: Mapping[str, str]) -> object:
+            return self.access.listed()
+
+        async def approve(args: Mapping[str, str]) -> object:
+            return f"{await self.access.approve(args.get('code', ''), by='operator')} may chat now"
+
+        async def revoke(args: Mapping[str, str]) -> object:
+            await self.access.revoke(args.get("id", ""), by="operator")
+            return f"{args.get('id', '')} is shut out"
+
+        return {"pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke}
+
+
+def _span(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    days, hours = divmod(minutes // 60, 24)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+
+
+# ------------------------------------------------------------------------------------------------------------- what the CLI calls
+
+
+def main(config: Config) -> int:
+    """Run the daemon; the exit code. Raises StartError and ConfigErrors."""
+    return asyncio.run(_run(config))
+
+
+async def _run(config: Config) -> int:
+    daemon = Daemon(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.end)
+    try:
+        await daemon.start()
+        await daemon.serve()
+    finally:
+        await daemon.stop()
+    return 0
+
+
+def check_online(config: Config) -> int:
+    """`parlour check --online`: ask the networks and the backend whether they know us; one line for each that does not."""
+    return asyncio.run(_check_online(config))
+
+
+async def _check_online(config: Config) -> int:
+    daemon = Daemon(config)
+    code = 0
+    try:
+        for name, channel in daemon.channels.items():
+            try:
+                await channel.start(MENU)
+            except ChannelError as error:
+                print(f"{config.path}: channels.{name}: {error}")
+                code = max(code, 78 if isinstance(error, Denied) else 1)
+        try:
+            await daemon.backend.check()
+        except BackendError as error:
+            print(f"{config.path}: backend: {error.said}")
+            code = max(code, 1)
+    finally:
+        for channel in daemon.channels.values():
+            await channel.close()
+        await daemon.backend.close()
+        with suppress(OSError):
+            await daemon.writer.close()
+    return code

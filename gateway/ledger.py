@@ -1,0 +1,41 @@
+"""Where lanes record what they did: an answer's `sent` stands in its session, everything else in the journal (design, section 3).
+
+Called by `gateway.outbox` alone, without any key lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gateway.errors import NoSession
+from gateway.inbox import Inbox
+from gateway.message import SessionKey
+from gateway.outbox import Delivery
+from gateway.sessions import SessionManager
+
+
+class JournalLedger:
+    """`outbox.Ledger` over the inbox and the sessions."""
+
+    def __init__(self, inbox: Inbox, sessions: SessionManager) -> None:
+        self._inbox = inbox
+        self._sessions = sessions
+
+    async def placed(self, input_id: str, piece: int, message_id: str) -> None:
+        await asyncio.shield(self._inbox.placed(input_id, piece, message_id))
+
+    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
+        if delivery.answer is None:
+            await asyncio.shield(self._inbox.sent(delivery.input_id, span, ids, unknown))
+            return
+        name, seq = delivery.answer
+        try:
+            await asyncio.shield(self._sessions.commit_sent(SessionKey.parse(delivery.key), name, seq, span, ids, unknown))
+        except NoSession:
+            return  # deleted for good while its last answer was on the way: there is nothing left to keep books on
+
+    async def finished(self, delivery: Delivery, reason: str) -> None:
+        await asyncio.shield(self._inbox.finished(delivery.input_id, reason))
+        if delivery.answer is not None:
+            self._sessions.unpin(SessionKey.parse(delivery.key), delivery.answer[0])

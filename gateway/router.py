@@ -1,0 +1,252 @@
+"""The front door: steps 1 to 5 of the way of a message (docs/architecture.md). What comes in is recognised, admitted or refused,
+journalled, and only then confirmed; then it stands in its key's queue, or is answered past it.
+
+Knows no network and no model. Called by the channels through `accept`, and by `gateway.app` for what a crash left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from channels.base import Channel, Inbound
+from gateway.access import Access, Pair, Refuse, over_quota
+from gateway.commands.base import Call, Command, House, When, parse
+from gateway.commands.table import BY_NAME, find
+from gateway.errors import Told
+from gateway.groups import GroupAdmins
+from gateway.inbox import Entry, Inbox, Input, Pending, ReplyText
+from gateway.message import SessionKey
+from gateway.outbox import Outbox
+from gateway.runner import ADMINS_ONLY, BROKEN, Runners, Running, delivery
+from gateway.sessions import SessionManager
+from gateway.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+TOO_OLD = "Messages came while I was away for too long, and I did not answer them. Please send again what still matters."
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came in, for `/status` and the health report."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+class Router:
+    """Takes batches from the channels. Between the look at an id and its journalling there is no await, so that no input is taken twice."""
+
+    def __init__(
+        self,
+        *,
+        channels: Mapping[str, Channel],
+        house: House,
+        inbox: Inbox,
+        sessions: SessionManager,
+        runners: Runners,
+        outbox: Outbox,
+        access: Access,
+        admins: GroupAdmins,
+        group_scope: str,
+        waiting: int,
+        turns_per_day: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._channels, self._house, self._inbox, self._sessions = channels, house, inbox, sessions
+        self._runners, self._outbox, self._access, self._admins = runners, outbox, access, admins
+        self._per_user = group_scope == "user"
+        self._waiting, self._turns_per_day, self._clock = waiting, turns_per_day, clock
+        self._under_way: dict[str, asyncio.Future[list[Pending]]] = {}
+        self._arriving: dict[str, int] = {}
+        self._told_old: OrderedDict[str, None] = OrderedDict()
+        self._tasks = Tasks()
+        self.counts = Counts()
+
+    # ------------------------------------------------------------------------------------------------------------- what channels call
+
+    async def accept(self, batch: Sequence[Inbound]) -> None:
+        """`channels.base.Accept`. Raises OSError if the journal could not be written; then nothing of the batch is remembered."""
+        entries: list[Entry] = []
+        waits: list[asyncio.Future[list[Pending]] | asyncio.Future[None]] = []
+        taken: set[str] = set()
+        for inbound in batch:
+            if inbound.kind == "edit":
+                if amended := self._amend(inbound):
+                    waits.append(amended)
+            elif inbound.id in taken or self._inbox.seen(inbound.id):
+                self.counts.duplicates += 1
+                if first := self._under_way.get(inbound.id):
+                    waits.append(first)
+            elif entry := self._admit(inbound):
+                taken.add(inbound.id)
+                entries.append(entry)
+        if entries:
+            waits.append(self._put(entries))
+        for wait in waits:
+            await asyncio.shield(wait)
+
+    def resume(self, pendings: Sequence[Pending]) -> None:
+        """Queue what a crash left, in its order, before any channel starts. What belongs to a channel that is not there stays on record."""
+        for pending in pendings:
+            address = pending.input.inbound.address
+            if address.channel not in self._channels:
+                log.warning("kept: its channel is not configured", channel=address.channel, input=pending.input.inbound.id)
+                continue
+            self._dispatch(pending)
+
+    async def settle(self, timeout: float) -> None:
+        """Wait for the commands that are answered past the queue."""
+        await self._tasks.settle(timeout)
+
+    async def close(self) -> None:
+        """End what still runs; it is on record."""
+        await self._tasks.close()
+
+    # --------------------------------------------------------------------------------------------------------------------- admission
+
+    def key_of(self, inbound: Inbound) -> SessionKey:
+        """Whose conversation an input belongs to."""
+        address = inbound.address
+        user = inbound.sender.id if self._per_user and not inbound.direct else ""
+        return SessionKey(address.channel, address.chat, address.thread, user)
+
+    def _amend(self, inbound: Inbound) -> asyncio.Future[None] | None:
+        """An edit replaces the text of an input that still waits; it never makes or changes a command."""
+        pending = self._inbox.pending(inbound.id)
+        if pending is None or parse(inbound.text) or parse(pending.text) or not inbound.text.strip():
+            return None
+        return self._inbox.amend(inbound.id, inbound.text)
+
+    def _admit(self, inbound: Inbound) -> Entry | None:
+        """An entry for the journal, or None for what is refused in silence."""
+        key = str(self.key_of(inbound))
+        item = Input(inbound, key, self._clock())
+        decision = self._access.decide(inbound)
+        if isinstance(decision, Refuse):
+            self.counts.refuse(decision.reason)
+            return None
+        if isinstance(decision, Pair):
+            self.counts.refuse("pairing")
+            return Entry(item, refused="pairing", reply=ReplyText(decision.said))
+        if refusal := self._refusal(inbound, key):
+            reason, said = refusal
+            self.counts.refuse(reason)
+            log.info("input refused", key=key, input=inbound.id, reason=reason)
+            return Entry(item, refused=reason, reply=ReplyText(said) if said else None)
+        self.counts.accepted += 1
+        said = self._at_once(inbound)
+        if not said:
+            self._arriving[key] = self._arriving.get(key, 0) + 1
+        return Entry(item, reply=ReplyText(said) if said else None)
+
+    def _refusal(self, inbound: Inbound, key: str) -> tuple[str, str] | None:
+        """Why an admitted person's input is not taken, and what they are told."""
+        channel = self._channels[inbound.address.channel]
+        if channel.backlog and inbound.sent_at and self._clock() - inbound.sent_at > channel.backlog:
+            told = key in self._told_old
+            self._told_old[key] = None
+            if len(self._told_old) > 1024:
+                self._told_old.popitem(last=False)
+            return "too old", "" if told else TOO_OLD
+        command = find(inbound.text)
+        if command and command[0].when(command[1]) is When.NOW:
+            return None
+        waiting = self._runners.waiting(key) + self._arriving.get(key, 0)
+        if waiting >= self._waiting:
+            return "waiting", f"{waiting} messages wait here already; this one is not taken. Please send it again later."
+        if not command and over_quota(self._turns_per_day, self._inbox.turns_today(inbound.address.channel, inbound.sender.id)):
+            return "quota", f"You have used today's {self._turns_per_day} answers. From 00:00 UTC there are new ones."
+        return None
+
+    def _at_once(self, inbound: Inbound) -> str:
+        """The sentence that answers an input by itself, "" where it needs a turn or a command."""
+        if inbound.unsupported:
+            return f"I cannot read {inbound.unsupported} yet. Please write it in words."
+        parsed = parse(inbound.text)
+        if parsed:
+            command = BY_NAME.get(parsed[0])
+            if command is None or (command.admin and not self._access.is_admin(inbound.address.channel, inbound.sender)):
+                return f"There is no command /{parsed[0]}. /help lists what there is."
+        elif not inbound.text.strip():
+            return "Yes? Write your question in the same message."
+        return ""
+
+    # -------------------------------------------------------------------------------------------------------------------- the journal
+
+    def _put(self, entries: list[Entry]) -> asyncio.Future[list[Pending]]:
+        """Journal a batch; what waits on the returned future is confirmed with it. The order of the calls is the order in the queues."""
+        written = self._inbox.put(entries)
+        ids = [entry.input.inbound.id for entry in entries]
+        for input_id in ids:
+            self._under_way[input_id] = written
+
+        def done(future: asyncio.Future[list[Pending]]) -> None:
+            for entry in entries:
+                self._under_way.pop(entry.input.inbound.id, None)
+                if entry.reply is None and not entry.refused:
+                    self._arrived(entry.input.key)
+            if future.cancelled() or future.exception():
+                return
+            for pending in future.result():
+                self._dispatch(pending)
+
+        written.add_done_callback(done)
+        return written
+
+    def _arrived(self, key: str) -> None:
+        left = self._arriving.get(key, 0) - 1
+        if left > 0:
+            self._arriving[key] = left
+        else:
+            self._arriving.pop(key, None)
+
+    def _dispatch(self, pending: Pending) -> None:
+        """To where a journalled input goes: its lane, the side door for immediate commands, or its key's queue."""
+        inbound = pending.input.inbound
+        if pending.reply is not None:
+            self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
+            return
+        command = find(pending.text)
+        when = command[0].when(command[1]) if command else None
+        if command and when is When.NOW:
+            running = self._runners.running(pending.input.key)
+            self._tasks.start(self._now(pending, *command, running), name=f"command {inbound.id}")
+            return
+        if command and when is When.CUT and not pending.session and (running := self._runners.running(pending.input.key)):
+            self._tasks.start(self._cut(pending, command[0], running), name=f"cut {inbound.id}")
+        self._runners.add(pending)
+
+    async def _cut(self, pending: Pending, command: Command, running: Running) -> None:
+        """End the turn that ran when the command came, if the person may; what waits ahead of the command still runs first."""
+        if not await self._admins.refuses(command.name, pending.input.inbound):
+            running.stop()
+
+    async def _now(self, pending: Pending, command: Command, argument: str, running: Running | None) -> None:
+        inbound = pending.input.inbound
+        try:
+            if await self._admins.refuses(command.name, inbound):
+                reply = ReplyText(ADMINS_ONLY)
+            else:
+                key = SessionKey.parse(pending.input.key)
+                admin = self._access.is_admin(inbound.address.channel, inbound.sender)
+                current = await self._sessions.peek(key)
+                call = Call(self._house, inbound.id, key, inbound.sender, argument, inbound.direct, admin, current, running)
+                said = await command.handler(call)
+                assert isinstance(said, ReplyText)
+                reply = said
+        except Told as told:
+            reply = ReplyText(told.said)
+        except Exception:
+            log.exception("command failed", key=pending.input.key, input=inbound.id, command=command.name)
+            reply = ReplyText(BROKEN)
+        await self._runners.say(pending, reply)

@@ -1,0 +1,375 @@
+"""Drains one key's queue, one input at a time, under the key's lock: steps 6 to 12 of the way of a message (docs/architecture.md).
+
+A runner opens the session, commits the person's line, has the model asked, commits the answer and hands it to the lane. It never sends and
+never awaits a send. What crashed in the middle is met again here with its `Pending` as the journal left it, and goes on where it stopped.
+Called by `gateway.router`, which decides what gets into a queue; `Runners` owns a task for each key that has work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from channels.base import Button
+from gateway.access import Access
+from gateway.backends.base import Backend
+from gateway.commands.base import Ask, Call, Command, House
+from gateway.commands.conversations import FORGOTTEN
+from gateway.commands.table import find
+from gateway.errors import Conflict, Corrupt, Told
+from gateway.groups import GroupAdmins
+from gateway.inbox import Inbox, Pending, ReplyText
+from gateway.message import Media, Message, Person, Request, SessionKey
+from gateway.naming import free_name
+from gateway.outbox import Delivery, Outbox, Stream
+from gateway.session import Session
+from gateway.sessions import Effect, SessionManager
+from gateway.turn import Asking, Outcome
+from gateway.window import TooLong, build
+
+log = structlog.get_logger(__name__)
+
+NOT_STORED = "I could not store your message: the disk is full or failing. Please send it again later."
+BROKEN = "Something went wrong in here, and your message was not answered. It is in the log."
+UNREADABLE = "This conversation's file cannot be read. It was left as it is; /reset starts a new one."
+ADMINS_ONLY = "In a group only its admins may do that."
+STOPPED = "(stopped)"
+
+
+@dataclass(slots=True)
+class Running:
+    """The turn that a key is in, for whoever wants to end it."""
+
+    pending: Pending
+    asking: asyncio.Task[Outcome] | None = None
+    _stopped: bool = False
+
+    def stop(self) -> None:
+        """End it: what was seen is kept."""
+        self._stopped = True
+        if self.asking is not None:
+            self.asking.cancel()
+
+    def stopped(self) -> bool:
+        """Somebody ended it."""
+        return self._stopped
+
+
+@dataclass(slots=True)
+class Queue:
+    """What waits for one key, and what runs."""
+
+    waiting: deque[Pending] = field(default_factory=deque)
+    running: Running | None = None
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a turn is asked with, from the config."""
+
+    backend: Backend
+    system: str
+    history_messages: int
+    history_tokens: int
+    max_chars: int
+
+
+class Runners:
+    """A queue and, while it holds anything, a task for each key."""
+
+    def __init__(
+        self,
+        *,
+        house: House,
+        inbox: Inbox,
+        sessions: SessionManager,
+        outbox: Outbox,
+        access: Access,
+        admins: GroupAdmins,
+        model: Model,
+        asking: Asking,
+        slots: int,
+        heard: Callable[[Outcome], None],
+    ) -> None:
+        self._house, self._inbox, self._sessions, self._outbox = house, inbox, sessions, outbox
+        self._access, self._admins, self._model, self._asking, self._heard = access, admins, model, asking, heard
+        self._slots = asyncio.Semaphore(slots)
+        self._queues: dict[str, Queue] = {}
+        self._closing = False
+
+    # ------------------------------------------------------------------------------------------------------------------- the queues
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def waiting(self, key: str) -> int:
+        """How many inputs of this key wait behind the running one."""
+        queue = self._queues.get(key)
+        return len(queue.waiting) if queue else 0
+
+    def turns(self) -> int:
+        """How many turns run."""
+        return sum(queue.running is not None for queue in self._queues.values())
+
+    def oldest(self) -> float | None:
+        """When the oldest waiting input was accepted, in seconds since the epoch."""
+        return min((queue.waiting[0].input.at for queue in self._queues.values() if queue.waiting), default=None)
+
+    def add(self, pending: Pending) -> None:
+        """Queue an input behind all others of its key."""
+        key = pending.input.key
+        queue = self._queues.setdefault(key, Queue())
+        queue.waiting.append(pending)
+        if queue.task is None and not self._closing:
+            queue.task = asyncio.create_task(self._drain(key, queue), name=f"runner {key}")
+
+    def running(self, key: str) -> Running | None:
+        """The input that the key is busy with."""
+        queue = self._queues.get(key)
+        return queue.running if queue else None
+
+    async def settle(self, timeout: float) -> int:
+        """No new turn begins; wait until the running ones are through, at most `timeout` seconds. How many still run."""
+        self._closing = True
+        tasks = {queue.task for queue in self._queues.values() if queue.task}
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+        return sum(not task.done() for task in tasks)
+
+    async def close(self) -> None:
+        """Cut what runs. It stays `started` in the journal, and the next start goes on with it."""
+        self._closing = True
+        tasks = [queue.task for queue in self._queues.values() if queue.task]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _drain(self, key: str, queue: Queue) -> None:
+        while queue.waiting and not self._closing:
+            pending = queue.waiting[0]
+            # A full lane holds its runner up here, before the lock, so that nothing is produced that cannot be sent.
+            await self._outbox.room(pending.input.inbound.address)
+            queue.waiting.popleft()
+            queue.running = Running(pending)
+            try:
+                await self._one(pending, queue.running)
+            except OSError as error:
+                log.error("cannot write", key=key, input=pending.input.inbound.id, exc_info=error)
+                self._outbox.put(delivery(pending, NOT_STORED))
+            except Exception:
+                log.exception("turn failed", key=key, input=pending.input.inbound.id)
+                await self.say(pending, ReplyText(BROKEN))
+            finally:
+                queue.running = None
+        queue.task = None
+        if not queue.waiting:
+            self._queues.pop(key, None)
+
+    # ---------------------------------------------------------------------------------------------------------------------- an input
+
+    async def _one(self, pending: Pending, running: Running) -> None:
+        inbound = pending.input.inbound
+        if pending.reply is not None:
+            self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
+            return
+        command = find(pending.text)
+        if command and await self._admins.refuses(command[0].name, inbound):
+            await self.say(pending, ReplyText(ADMINS_ONLY))
+            return
+        key = SessionKey.parse(pending.input.key)
+        async with self._sessions.hold(key):
+            try:
+                await self._under_lock(key, pending, running, command)
+            except Told as told:
+                await self.say(pending, ReplyText(told.said))
+            except Corrupt as error:
+                log.error("session unreadable", key=str(key), path=error.path, line=error.line, fault=error.text)
+                if command is None or command[0].name != "reset":
+                    await self.say(pending, ReplyText(UNREADABLE))
+                else:
+                    await self._reset_unreadable(key, pending)
+            except Conflict:
+                # An append failed behind our back; the lines are not in the file. The session is read again and the input run anew.
+                log.warning("session read again", key=str(key), input=inbound.id)
+                await self._under_lock(key, pending, running, command)
+
+    async def _reset_unreadable(self, key: SessionKey, pending: Pending) -> None:
+        infos = await self._sessions.sessions(key)
+        name = free_name(info.name for info in infos)
+        await self._sessions.create(key, name, for_=pending.input.inbound.id)
+        await self.say(pending, ReplyText("A new conversation. The old one could not be read; its file was left as it is."))
+
+    async def _under_lock(self, key: SessionKey, pending: Pending, running: Running, command: tuple[Command, str] | None) -> None:
+        input_id = pending.input.inbound.id
+        effect: Effect | None = None
+        if pending.session:
+            effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
+            if effect.gone and not (effect.created or command):
+                if pending.text:
+                    await asyncio.shield(self._inbox.finished(input_id, "forgotten"))
+                else:  # a /forget that had blanked the journal, its own words included, when the process died
+                    await self.say(pending, ReplyText(FORGOTTEN))
+                return
+        # A command that made or chose a session already moved the pointer: it goes on from there, everything else in its own session.
+        if pending.session and not (effect and effect.gone) and not (command and effect and effect.moved):
+            session = await self._sessions.open(key, pending.session)
+        else:
+            session = await self._sessions.current(key, for_=input_id)
+        if effect and effect.answer is not None:
+            self._deliver_answer(key, session, pending, effect.answer, None)
+            return
+        if not pending.session or (effect and effect.gone):
+            await asyncio.shield(self._inbox.started(input_id, session.name, session.last))
+        if command is None:
+            question = effect.question if effect else None
+            await self._ask(key, session, pending, running, question or await self._commit_question(session, pending))
+            return
+        said = await command[0].handler(self._call(key, session, pending, command[1], effect))
+        if isinstance(said, Ask):
+            await self._ask(key, session, pending, running, said.question)
+        else:
+            await self.say(pending, said)
+
+    def _call(self, key: SessionKey, session: Session, pending: Pending, argument: str, effect: Effect | None) -> Call:
+        inbound = pending.input.inbound
+        admin = self._access.is_admin(inbound.address.channel, inbound.sender)
+        return Call(
+            self._house, inbound.id, key, inbound.sender, argument, inbound.direct, admin, session.name, session=session, effect=effect
+        )
+
+    async def _commit_question(self, session: Session, pending: Pending) -> Message:
+        inbound = pending.input.inbound
+        line = Message(
+            seq=0,
+            at="",
+            for_=inbound.id,
+            role="user",
+            content=pending.text,
+            from_=Person(inbound.sender.id, inbound.sender.name),
+            quote=inbound.quote,
+            media=tuple(Media(a.kind, a.name, a.mime, a.size, a.ref) for a in inbound.attachments),
+        )
+        seq = await asyncio.shield(self._sessions.commit(session, line))
+        question = session.question()
+        assert question is not None, seq
+        return question
+
+    # ------------------------------------------------------------------------------------------------------------------------ a turn
+
+    async def _ask(self, key: SessionKey, session: Session, pending: Pending, running: Running, question: Message) -> None:
+        inbound = pending.input.inbound
+        stream = self._outbox.stream(
+            inbound.address, inbound.id, direct=inbound.direct, reply_to=inbound.reply_to, placed=dict(pending.placed)
+        )
+        try:
+            outcome = await self._outcome(session, running, stream, names=not inbound.direct)
+            if outcome is None:
+                # The model is to know that this question is off the table; the person hears it from whoever stopped the turn.
+                await self._commit_answer(session, pending, Outcome(text=STOPPED, interrupted=True))
+                self._outbox.put(delivery(pending, ""), stream)
+                return
+            self._heard(outcome)
+            if outcome.failed:
+                await self.say(pending, ReplyText(outcome.failed), stream)
+                return
+            answer = await self._commit_answer(session, pending, outcome)
+        except BaseException:
+            # Cut by a shutdown or failed: what is placed stays, and is edited by whoever goes on with this input.
+            stream.abandon()
+            raise
+        self._deliver_answer(key, session, pending, answer, stream)
+
+    async def _outcome(self, session: Session, running: Running, stream: Stream, *, names: bool) -> Outcome | None:
+        """Ask the model; None where the turn was stopped before a word was said. A request that is too long for the model is tried again
+        with half the history, twice."""
+        model = self._model
+        outcome = Outcome(failed=BROKEN)
+        for tokens in (model.history_tokens, model.history_tokens // 2, model.history_tokens // 4):
+            try:
+                request = build(session, system=model.system, messages=model.history_messages, tokens=tokens, names=names)
+            except TooLong as error:
+                return Outcome(failed=error.said)
+            said: list[str] = []
+            if running.stopped():
+                return None
+            running.asking = asyncio.create_task(self._slotted(request, said, stream))
+            try:
+                outcome = await running.asking
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not running.stopped() or (task and task.cancelling()):
+                    running.asking.cancel()
+                    await asyncio.wait({running.asking})
+                    raise
+                text = "".join(said)
+                return Outcome(text=text, interrupted=True, note=STOPPED) if text.strip() else None
+            finally:
+                running.asking = None
+            if not outcome.overflow:
+                break
+        return outcome
+
+    async def _slotted(self, request: Request, said: list[str], stream: Stream) -> Outcome:
+        def grow(text: str) -> None:
+            said.append(text)
+            stream.grow(text)
+
+        async with self._slots:
+            return await self._asking(self._model.backend, request, on_text=grow, max_chars=self._model.max_chars)
+
+    async def _commit_answer(self, session: Session, pending: Pending, outcome: Outcome) -> Message:
+        line = Message(
+            seq=0,
+            at="",
+            for_=pending.input.inbound.id,
+            role="assistant",
+            content=outcome.text,
+            model=outcome.model,
+            usage=outcome.usage,
+            interrupted=outcome.interrupted,
+            note=outcome.note,
+        )
+        seq = await asyncio.shield(self._sessions.commit(session, line))
+        answer = session.answer_for(pending.input.inbound.id)
+        assert answer is not None, seq
+        return answer
+
+    # --------------------------------------------------------------------------------------------------------------------- what is said
+
+    def _deliver_answer(self, key: SessionKey, session: Session, pending: Pending, answer: Message, stream: Stream | None) -> None:
+        self._sessions.pin(key, session.name)
+        self._outbox.put(delivery(pending, answer.shown, answer=(session.name, answer.seq), sent_to=session.sent_to(answer.seq)), stream)
+
+    async def say(self, pending: Pending, reply: ReplyText, stream: Stream | None = None) -> None:
+        """Journal a reply, then have it sent. From here on the input is never run again, only delivered."""
+        try:
+            await asyncio.shield(self._inbox.reply(pending.input.inbound.id, reply))
+        except OSError as error:
+            # Said all the same: a repeat after a crash is better than silence now.
+            log.error("reply not journalled", key=pending.input.key, input=pending.input.inbound.id, exc_info=error)
+        self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
+
+
+def delivery(
+    pending: Pending, text: str, *, buttons: tuple[Button, ...] = (), answer: tuple[str, int] | None = None, sent_to: int | None = None
+) -> Delivery:
+    """What a lane needs to know to bring `text` to where the input came from."""
+    inbound = pending.input.inbound
+    return Delivery(
+        input_id=inbound.id,
+        key=pending.input.key,
+        address=inbound.address,
+        direct=inbound.direct,
+        text=text,
+        answer=answer,
+        reply_to=inbound.reply_to,
+        buttons=buttons,
+        placed=dict(pending.placed),
+        sent_to=pending.sent_to if sent_to is None else sent_to,
+    )

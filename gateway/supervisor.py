@@ -1,0 +1,77 @@
+"""Keeps one channel running: first contact, reading, and again after a failure, with a growing pause and no end.
+
+One of the three borders where any exception is caught. Called by `gateway.app`, which owns the task that `run` is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import structlog
+
+from channels.base import Accept, Channel, ChannelError, CommandInfo, Denied, Retry
+
+log = structlog.get_logger(__name__)
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+STEADY = 60.0
+"""Seconds of work after which a failure counts as the first one again."""
+
+
+class Supervisor:
+    """One channel's life. `state` and `problem` are for the health report."""
+
+    def __init__(
+        self, channel: Channel, accept: Accept, menu: Sequence[CommandInfo], *, spread: Callable[[], float] = random.random
+    ) -> None:
+        self.channel = channel
+        self.state: Literal["starting", "up", "down", "stopped", "ended"] = "starting"
+        self.problem = ""
+        self.contacted = asyncio.Event()
+        """Set at the first contact, or when it is known that there will be none."""
+        self._accept, self._menu, self._spread = accept, menu, spread
+
+    async def run(self) -> None:
+        """Until cancelled, or the channel's input ends, or the network refuses us for good. Raises Denied if that is the first thing that
+        it says: a wrong token is the operator's mistake, and the daemon does not start with it."""
+        pause = FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self.channel.start(self._menu)
+                self._turn("up")
+                self.contacted.set()
+                await self.channel.run(self._accept)
+            except Denied as error:
+                first = not self.contacted.is_set()
+                self._turn("stopped", str(error))
+                self.contacted.set()
+                if first:
+                    raise
+                return
+            except ChannelError as error:
+                self._turn("down", str(error))
+                if isinstance(error, Retry):
+                    pause = max(pause, error.after)
+            except Exception as error:
+                log.exception("channel failed", channel=self.channel.name)
+                self._turn("down", type(error).__name__)
+            else:
+                self._turn("ended")
+                return
+            if loop.time() - began > STEADY:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause * (0.75 + self._spread() / 2))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _turn(self, state: Literal["up", "down", "stopped", "ended"], problem: str = "") -> None:
+        """One log line for each change of state, not for each try."""
+        if (state, problem) != (self.state, self.problem):
+            say = log.info if state in {"up", "ended"} else log.error if state == "stopped" else log.warning
+            say(f"channel {state}", channel=self.channel.name, **({"problem": problem} if problem else {}))
+        self.state, self.problem = state, problem
