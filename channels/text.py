@@ -17,6 +17,8 @@ def clean(text: str) -> str:
 def name(text: str, limit: int = 128) -> str:
     """A person's name for one line of ours: without control characters, line breaks and marks that turn the writing direction, which
     would let a name pass for other words of the line. Joiners stay, since scripts and emoji need them."""
+    if text.isprintable():  # none of these is; most names are done here
+        return " ".join(text.split())[:limit].rstrip()
     kept = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else "" if c in _BIDI else c for c in clean(text))
     return " ".join(kept.split())[:limit].rstrip()
 

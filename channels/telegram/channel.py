@@ -9,12 +9,22 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 import structlog
 from aiohttp.web import RouteDef
-from telegram import Bot, BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, LinkPreviewOptions, ReplyParameters
+from telegram import (
+    Bot,
+    BotCommand,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    LinkPreviewOptions,
+    Message,
+    ReplyParameters,
+    User,
+    WebhookInfo,
+)
 from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
 from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Lost, Pacing, Piece, Refused, Unknown
@@ -25,15 +35,18 @@ from channels.telegram.parse import Me
 from channels.telegram.poll import Poller
 from channels.telegram.render import LIMITS, entities, render
 from channels.telegram.settings import Settings, secret_of
-from channels.telegram.transport import API, FILES, Transport
+from channels.telegram.transport import API, FILES, Transport, Unanswered
 from channels.telegram.updates import WANTED
 from channels.telegram.webhook import Webhook
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 _DATA_LIMIT = 64
 _CHECK_SECONDS = 60.0
+_NONSENSE = "the answer is not what the Bot API sends"
 _EXPIRED = "This button has expired."
 
 
@@ -67,6 +80,7 @@ class TelegramChannel:
         self._me: Me | None = None
         self._menu: list[BotCommand] | None = None
         self._warned = False
+        self._unchecked = False
         self._poller: Poller | None = None
         self._webhook: Webhook | None = None
         self._heard = 0.0
@@ -77,7 +91,7 @@ class TelegramChannel:
         await self._transport.initialize()
         await self._moves.load()
         try:
-            me = await self._bot.get_me()
+            me = await _sane(self._bot.get_me(), User)
             self._heard = time.monotonic()
             self._me = Me(me.id, (me.username or "").lower())
             if self._settings.mode == "polling":
@@ -95,7 +109,7 @@ class TelegramChannel:
 
     async def _leave_webhook(self) -> None:
         """Polling cannot be while a webhook is set. Only one of our own is taken away."""
-        url = (await self._bot.get_webhook_info()).url
+        url = (await _sane(self._bot.get_webhook_info(), WebhookInfo)).url
         if not url:
             return
         if url != self._settings.webhook_url:
@@ -158,7 +172,7 @@ class TelegramChannel:
     async def _check_webhook(self) -> None:
         """Also the sign of life where nobody writes. Not getting through is no reason to stop listening; only a refused token is."""
         try:
-            info = await self._bot.get_webhook_info()
+            info = await _sane(self._bot.get_webhook_info(), WebhookInfo)
             self._heard = time.monotonic()
             if info.url != self._settings.webhook_url:
                 log.warning("the webhook was changed by somebody else, setting it again", channel=self.name)
@@ -166,7 +180,11 @@ class TelegramChannel:
         except InvalidToken:
             raise
         except TelegramError as error:
-            log.info("webhook not checked", channel=self.name, problem=error.message)
+            if not self._unchecked:
+                log.info("webhook not checked", channel=self.name, problem=error.message)
+            self._unchecked = True
+        else:
+            self._unchecked = False
 
     async def _set_webhook(self) -> None:
         await self._bot.set_webhook(self._settings.webhook_url, secret_token=self._secret, allowed_updates=WANTED)
@@ -199,16 +217,20 @@ class TelegramChannel:
         chat = self._moves.now(address.chat)
         # What was written before a group moved has no number in the new one.
         reply = ReplyParameters(int(reply_to), allow_sending_without_reply=True) if reply_to.isdecimal() and chat == address.chat else None
+        marks, keys = entities(piece), _keyboard(buttons)
         for _ in range(4):
             try:
-                message = await self._bot.send_message(
-                    _id(chat),
-                    piece.text,
-                    entities=entities(piece),
-                    message_thread_id=_thread(address) if chat == address.chat else None,
-                    reply_parameters=reply,
-                    reply_markup=_keyboard(buttons),
-                    link_preview_options=_NO_PREVIEW,
+                message = await _sane(
+                    self._bot.send_message(
+                        _id(chat),
+                        piece.text,
+                        entities=marks,
+                        message_thread_id=_thread(address) if chat == address.chat else None,
+                        reply_parameters=reply,
+                        reply_markup=keys,
+                        link_preview_options=_NO_PREVIEW,
+                    ),
+                    Message,
                 )
             except ChatMigrated as error:
                 # Nothing was sent; the same text goes to the new id at once.
@@ -224,14 +246,18 @@ class TelegramChannel:
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         chat, message = _place(address, message_id)
+        marks, keys = entities(piece), _keyboard(buttons)
         try:
-            await self._bot.edit_message_text(
-                piece.text,
-                chat_id=chat,
-                message_id=message,
-                entities=entities(piece),
-                reply_markup=_keyboard(buttons),
-                link_preview_options=_NO_PREVIEW,
+            await _sane(
+                self._bot.edit_message_text(
+                    piece.text,
+                    chat_id=chat,
+                    message_id=message,
+                    entities=marks,
+                    reply_markup=keys,
+                    link_preview_options=_NO_PREVIEW,
+                ),
+                object,
             )
         except ChatMigrated as error:
             await self._moves.learn(str(chat), str(error.new_chat_id))
@@ -262,7 +288,7 @@ class TelegramChannel:
         for _ in range(2):
             chat = self._moves.now(address.chat)
             try:
-                admins = await self._bot.get_chat_administrators(_id(chat))
+                admins = await _sane(self._bot.get_chat_administrators(_id(chat)), tuple)
             except ChatMigrated as error:
                 await self._moves.learn(chat, str(error.new_chat_id))
             except TelegramError as error:
@@ -270,6 +296,17 @@ class TelegramChannel:
             else:
                 return any(str(admin.user.id) == user_id for admin in admins)
         raise Gone("the group moves from id to id")
+
+
+async def _sane(answer: Awaitable[object], kind: type[T]) -> T:
+    """An answer that the library cannot make its object of says as little as none: a server of one's own, or one that stands between."""
+    try:
+        found = await answer
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise Unanswered(_NONSENSE) from None
+    if not isinstance(found, kind):
+        raise Unanswered(_NONSENSE)
+    return found
 
 
 def _id(chat: str) -> int:

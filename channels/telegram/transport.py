@@ -19,8 +19,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from telegram._utils.defaultvalue import DefaultValue
-from telegram._utils.types import ODVInput
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
 
@@ -110,15 +108,16 @@ class Transport(BaseRequest):
         url: str,
         method: str,
         request_data: RequestData | None = None,
-        read_timeout: ODVInput[float] = BaseRequest.DEFAULT_NONE,
-        write_timeout: ODVInput[float] = BaseRequest.DEFAULT_NONE,
-        connect_timeout: ODVInput[float] = BaseRequest.DEFAULT_NONE,
-        pool_timeout: ODVInput[float] = BaseRequest.DEFAULT_NONE,
+        read_timeout: object = BaseRequest.DEFAULT_NONE,
+        write_timeout: object = BaseRequest.DEFAULT_NONE,
+        connect_timeout: object = BaseRequest.DEFAULT_NONE,
+        pool_timeout: object = BaseRequest.DEFAULT_NONE,
     ) -> tuple[int, bytes]:
+        """What the library calls. Of its four timeouts only `read_timeout` is obeyed, where it is a number."""
         place, _, name = url.partition("/")
         media = place == FILES or (request_data is not None and request_data.contains_files)
         seconds = self._media_seconds if media else self._read_seconds
-        if not isinstance(read_timeout, DefaultValue) and read_timeout is not None:
+        if isinstance(read_timeout, int | float):
             seconds = read_timeout
         if place == FILES:
             try:

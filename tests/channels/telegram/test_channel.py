@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,18 @@ async def test_every_sending_call_ends_in_a_channel_error(
         assert type(raised.value) is kind
         assert str(raised.value)
     assert len(tg.calls) == calls + 5
+
+
+@pytest.mark.parametrize("result", [True, None, [], {}, {"message_id": "x"}, 17, "text"])
+async def test_an_answer_that_makes_no_sense_is_no_answer(tg: FakeTelegram, channel: TelegramChannel, result: object) -> None:
+    """Whatever stands in a 200, a ChannelError is what the caller gets, and no other exception."""
+    message_id = await channel.send(ANA, HI)
+    tg.fail("*", 200, lambda _: json.dumps({"ok": True, "result": result}).encode(), times=None)
+    with pytest.raises(Unknown):
+        await channel.send(ANA, HI)
+    for action in (channel.edit(ANA, message_id, HI), channel.typing(ANA), channel.delete(ANA, message_id), channel.is_admin(ANA, "1")):
+        with suppress(ChannelError):
+            await action
 
 
 async def test_one_blocked_chat_does_not_touch_another(tg: FakeTelegram, channel: TelegramChannel) -> None:
