@@ -135,7 +135,7 @@ def _pair(path: str | None, action: str, args: dict[str, str]) -> int:
         try:
             _show(asyncio.run(control.call(place, f"pair.{action}", args)))
         except control.NotRunning as error:
-            missing = missing if missing and not place.exists() else error
+            missing = error if missing is None or (missing.absent and not error.absent) else missing
         else:
             return FINE
     _say(f"parlour: {missing}")

@@ -56,6 +56,8 @@ _HOMES: Mapping[str, str] = {
     "data_dir": "it belongs above the first table",
     **{field.encode_name: f"it belongs in [{name}]" for name, kind in TABLES.items() for field in msgspec.structs.fields(kind)},
 }
+_MOST = 256 * 1024
+"""Bytes of a config file; Python's TOML reader takes minutes over what is malicious and larger."""
 
 
 def find(path: str | None) -> Path:
@@ -63,7 +65,7 @@ def find(path: str | None) -> Path:
     if path is not None:
         return Path(path)
     for place in PLACES:
-        if place.exists():
+        if os.path.exists(place):  # which is False, and no error, where we may not look
             return place
     places = " or ".join(map(str, PLACES))
     text = f"there is no {places}: copy config.example.toml to config.toml and edit it, or try the demonstration with ./dev run"
@@ -73,7 +75,7 @@ def find(path: str | None) -> Path:
 def data_dir(path: Path, said: str, env: Mapping[str, str]) -> Path:
     """Where the data is: as said (a relative path starts at the config file's folder), else where systemd says, else ./data."""
     if said:
-        return Path(os.path.abspath(path.parent / Path(said).expanduser()))
+        return Path(os.path.abspath(path.parent / os.path.expanduser(said)))
     return Path(env.get("STATE_DIRECTORY", "").split(":")[0] or "data").absolute()
 
 
@@ -165,13 +167,13 @@ def _read(path: Path, env: Mapping[str, str]) -> tuple[str, bool]:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            raw = file.read(2**20 + 1)
+            raw = file.read(_MOST + 1)
     except FileNotFoundError:
         raise fault("there is no such file: copy config.example.toml and edit it, or try the demonstration with ./dev run") from None
     except (OSError, ValueError) as error:
         raise fault(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > 2**20:
-        raise fault("is no config file: it is over 1 MiB")
+    if len(raw) > _MOST:
+        raise fault("is no config file: it is over 256 KiB")
     try:
         text = raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -284,17 +286,15 @@ def _secrets_in(document: Mapping[str, object], types: ChannelTypes) -> Iterator
     kinds = (*TABLES.values(), *types.values())
     names = {"token"} | {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind) if field.type is Secret}
 
-    def walk(value: object, at: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    todo: list[tuple[tuple[str, ...], object]] = [((), document)]
+    while todo:
+        at, value = todo.pop()
         if isinstance(value, Mapping):
-            for key, inner in value.items():
-                yield from walk(inner, (*at, key))
+            todo += [((*at, key), inner) for key, inner in reversed(list(value.items()))]
         elif isinstance(value, list):
-            for inner in value:
-                yield from walk(inner, at)
+            todo += [(at, inner) for inner in reversed(value)]
         elif isinstance(value, str) and value:
             if at[-1] in names:
                 yield at, [value.rstrip("\r\n")]
             elif found := secrets.in_urls(value):
                 yield at, found
-
-    return walk(document, ())

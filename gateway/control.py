@@ -31,7 +31,13 @@ _MOST = 16
 
 
 class NotRunning(ParlourError):
-    """Nobody answers at this path."""
+    """Nobody answers at this path. `absent`: because there is no socket at all."""
+
+    absent = False
+
+
+class _Absent(NotRunning):
+    absent = True
 
 
 class Declined(ParlourError):
@@ -162,6 +168,8 @@ async def call(path: Path, name: str, args: Mapping[str, str]) -> object:
                     await writer.wait_closed()
     except TimeoutError:
         raise NotRunning(f"{path}: the daemon does not answer") from None
+    except FileNotFoundError:
+        raise _Absent(f"{path}: no daemon listens here (there is no such socket)") from None
     except PermissionError:
         raise NotRunning(f"{path}: no permission; call it as the user that the daemon runs as, or as root") from None
     except OSError as error:

@@ -59,7 +59,7 @@ def find(env: Mapping[str, str], *names: str) -> Secret:
         if folder and os.path.lexists(credential := Path(folder, name)):
             return _read(credential, name)
         if path := env.get(f"{name}_FILE", ""):
-            return _read(Path(path).expanduser(), f"{name}_FILE")
+            return _read(Path(os.path.expanduser(path)), f"{name}_FILE")
         if value := env.get(name, ""):
             try:
                 return Secret(clean(value))

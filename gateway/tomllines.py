@@ -16,6 +16,8 @@ _VALUE = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]|[^][{}\n"'\#]+|.''',
     re.DOTALL,
 )
+_DEEPEST = 50
+"""Parts of a key that are looked at; nobody means more."""
 _BLANK = re.compile(r"(?:[ \t\r\n]|\#[^\n]*)*")
 
 
@@ -53,7 +55,8 @@ def _path(text: str, at: int) -> tuple[tuple[str, ...], int]:
     """The dotted key at `at`, and where it ends; () if there is none."""
     parts: list[str] = []
     while found := _PART.match(text, at):
-        parts.append(_unquote(found[1]))
+        if len(parts) < _DEEPEST:
+            parts.append(_unquote(found[1]))
         at = found.end()
         if not text.startswith(".", at):
             break

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway import __version__
-from gateway.control import ControlServer
+from gateway.control import ControlServer, listen
 from gateway.errors import ParlourError
 
 TOKEN = "123456:TESTTOKEN_of-35-characters-in-all-x"
@@ -249,9 +249,20 @@ async def test_pair_with_systemd_folders(tmp_path: Path) -> None:
         await server.close()
 
 
+async def test_pair_tells_what_matters(tmp_path: Path) -> None:
+    """Of the places where a daemon could be, the one that has a dead socket is told, not one that has none."""
+    listen(tmp_path / "control.sock").close()
+    code, _, err = await pair("list", cwd=tmp_path / "..", RUNTIME_DIRECTORY=str(tmp_path / "nowhere"))
+    assert (code, err.count("\n")) == (1, 1)
+    (tmp_path / "config.toml").write_text(f'data_dir = "{tmp_path}"\n')
+    code, _, err = await pair("list", cwd=tmp_path, RUNTIME_DIRECTORY=str(tmp_path / "nowhere"))
+    if not Path("/run/parlour/control.sock").exists():
+        assert (code, err) == (1, f"parlour: {tmp_path}/control.sock: no daemon listens here (Connection refused)\n")
+
+
 async def test_pair_without_daemon(tmp_path: Path) -> None:
     """Without a daemon the command says in one line where it looked."""
     code, out, err = await pair("list", cwd=tmp_path)
     if not Path("/run/parlour/control.sock").exists():
         assert (code, out) == (1, "")
-        assert err == f"parlour: {tmp_path}/data/control.sock: no daemon listens here (No such file or directory)\n"
+        assert err == f"parlour: {tmp_path}/data/control.sock: no daemon listens here (there is no such socket)\n"

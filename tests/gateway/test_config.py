@@ -268,6 +268,7 @@ token = ""
         ("level = \n" + PLAIN, 1, "level", "not TOML: invalid value"),
         (PLAIN + "[log]\nlevel = 'info", 5, "log.level", "not TOML"),
         ("x = " + "9" * 5000 + "\n" + PLAIN, 0, "", "not TOML"),
+        ("x" + ".x" * 3000 + " = 1\n" + PLAIN, 1, "x", "unknown table"),
         ("x = " + "[" * 50_000, 0, "", "nested too deeply"),
     ],
 )
@@ -317,7 +318,7 @@ def test_no_file(tmp_path: Path) -> None:
     assert "cannot be read" in one_fault(tmp_path / "a\0b")[2]
     big = tmp_path / "big.toml"
     big.write_bytes(b"#" * 2_000_000)
-    assert "over 1 MiB" in one_fault(big)[2]
+    assert "over 256 KiB" in one_fault(big)[2]
 
 
 @settings(max_examples=150, deadline=None)
@@ -410,6 +411,8 @@ end = 1
 def test_data_dir(write: Write, tmp_path: Path) -> None:
     """Explicit wins, and a relative path starts at the config file's folder; then systemd's folder; then ./data."""
     assert load(write('data_dir = "d"\n' + PLAIN), STATE_DIRECTORY="/var/lib/x").data_dir == tmp_path / "d"
+    assert load(write('data_dir = "~"\n' + PLAIN)).data_dir == Path.home()
+    assert load(write('data_dir = "~nobody-of-this-name/x"\n' + PLAIN)).data_dir == tmp_path / "~nobody-of-this-name" / "x"
     assert load(write('data_dir = "/d/../e"\n' + PLAIN)).data_dir == Path("/e")
     assert load(write(PLAIN), STATE_DIRECTORY="/var/lib/x:/var/lib/y").data_dir == Path("/var/lib/x")
     assert load(write(PLAIN)).data_dir == Path.cwd() / "data"
