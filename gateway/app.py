@@ -51,6 +51,16 @@ log = structlog.get_logger(__name__)
 FIRST_CONTACT = 10.0
 """Seconds that the start waits for the networks' first word; after that the daemon counts as started and goes on trying."""
 
+WELCOME = """
+Parlour runs. Open this page and write:
+
+    {link}
+
+To get onto Telegram: make a bot with @BotFather, copy config.example.toml to config.toml, take the # off [channels.telegram], say in
+[backend] where your model is, then: PARLOUR_TELEGRAM_TOKEN=... ./dev run. The README has it step by step. Ctrl-C ends this.
+"""
+"""What the demonstration prints."""
+
 
 class Place(NamedTuple):
     """Where an implementation lives. Imported only when it is configured."""
@@ -151,6 +161,8 @@ class Daemon:
         self._reading: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
         self._denied: Denied | None = None
+        self._started = False
+        self._page = ""
         self._closers: list[Callable[[], Awaitable[object]]] = []
 
     # ------------------------------------------------------------------------------------------------------ what commands may use
@@ -213,11 +225,15 @@ class Daemon:
         routes = [route for channel in self.channels.values() for route in channel.routes()]
         server = HttpServer(http.listen, routes, self.health, hosts=http.hosts, token=self.web_token)
         await server.start()
+        self._page = server.address
         self._closers.append(server.close)
 
     async def serve(self) -> None:
         """Until a signal or the end of every channel. Raises ConfigErrors where a token was refused at the first contact."""
         sdnotify.notify(sdnotify.READY, sdnotify.status(f"{len(self.channels)} channels"))
+        self._started = True
+        if self.config.demo:
+            print(WELCOME.format(link=f"{self._page}/?token={self.web_token}"), flush=True)
         log.info("started", version=__version__, channels=sorted(self.channels), backend=self.backend.name)
         # What was built at start lives as long as the process: the collector need not walk through it again and again.
         gc.collect()
@@ -270,7 +286,8 @@ class Daemon:
             except Exception:
                 log.exception("cannot close", what=getattr(close, "__qualname__", repr(close)))
         self._closers.clear()
-        log.info("stopped", turns_cut=cut, unsent=unsent, seconds=round(time.monotonic() - began, 1))
+        if self._started:
+            log.info("stopped", turns_cut=cut, unsent=unsent, seconds=round(time.monotonic() - began, 1))
 
     # ---------------------------------------------------------------------------------------------------------- what can be asked
 
