@@ -35,9 +35,9 @@ _SEGMENT = re.compile(r"([0-9]{6,})\.jsonl")
 # ------------------------------------------------------------------------------------------------------- one segment, off the loop
 
 
-def scan(path: Path) -> Iterator[Record]:
-    """The records of a segment. Lines that are none are passed over, and told about once at the end; a last one without newline is not
-    there yet."""
+def scan(path: Path, *, tell: bool) -> Iterator[Record]:
+    """The records of a segment. Lines that are none are passed over, and `tell`ed of at the end; a last one without newline is not there
+    yet."""
     bad, first = 0, 0
     fd = open_private(path, os.O_RDONLY)
     try:
@@ -49,13 +49,13 @@ def scan(path: Path) -> Iterator[Record]:
                     bad, first = bad + 1, first if bad else line.offset
     finally:
         os.close(fd)
-    if bad:
+    if bad and tell:
         log.warning("bad lines passed over", file=str(path), lines=bad, offset=first)
 
 
 def gather(path: Path) -> Facts:
     facts = Facts()
-    for record in scan(path):
+    for record in scan(path, tell=True):
         facts.add(record)
     return facts
 
@@ -168,7 +168,8 @@ def unfinished(loaded: Sequence[_Loaded]) -> tuple[dict[int, int], list[Record]]
     records: list[Record] = []
     for place, segment in enumerate(loaded):
         if any(where.get(seen, place + 1) <= place for seen in segment.sealed.hashes):
-            records += (record for record in scan(segment.path) if record.id and where.get(mark(record.id), place + 1) <= place)
+            found = scan(segment.path, tell=not segment.facts.marks)  # once a start: gathering its facts told already
+            records += (record for record in found if record.id and where.get(mark(record.id), place + 1) <= place)
     return where, records
 
 
