@@ -153,6 +153,45 @@ def test_foreign_channels(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_no_secret_when_nothing_can_be_reached(tmp_path: Path) -> None:
+    """F01, F02: at level debug, with the network, the model and a proxy out of reach, no secret is in the log or in a file."""
+    nowhere = "127.0.0.1:9"
+    (tmp_path / "config.toml").write_text(f"""
+        [log]
+        level = "debug"
+        [http]
+        listen = ""
+        [backend]
+        model = "m"
+        base_url = "http://user:hunter22@{nowhere}/v1"
+        [channels.telegram]
+        api_base = "http://{nowhere}"
+        proxy = "http://me:hunter23@{nowhere}"
+    """)
+    (tmp_path / "config.toml").chmod(0o600)
+    secrets = {"PARLOUR_TELEGRAM_TOKEN": TOKEN, "PARLOUR_BACKEND_API_KEY": "sk-TESTKEY"}
+    process = subprocess.Popen(
+        [sys.executable, "-X", "dev", "-m", "gateway", "run"],
+        cwd=tmp_path,
+        env=environment(**secrets),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    told = ""
+    for line in process.stdout:  # ends with the process, or with the test's own time limit
+        told += line
+        if "channel down" in told and "backend down" in told:
+            break
+    process.kill()
+    told += process.communicate(timeout=30)[0]
+    told += "".join(path.read_text(errors="replace") for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert "channel down" in told
+    assert not re.search(r"TESTTOKEN|TESTKEY|hunter2", told)
+
+
 @pytest.mark.parametrize("umask", ["022", "000"])
 def test_umask(tmp_path: Path, umask: str) -> None:
     """F12: whatever the shell's umask, the daemon leaves nothing that others may read."""
