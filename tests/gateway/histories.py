@@ -38,8 +38,9 @@ def header(name: str = "main") -> Header:
     return Header(v=1, key=str(KEY), name=name, created="2026-11-29T10:00:00.000Z")
 
 
-def user(text: str = "q", for_: str = "", **more: object) -> Message:
-    return msgspec.convert({"seq": 0, "at": "", "for": for_, "role": "user", "content": text, **more}, Message)
+def user(text: str = "q", for_: str = "", by: Person | None = None, **more: object) -> Message:
+    line = msgspec.convert({"seq": 0, "at": "", "for": for_, "role": "user", "content": text, **more}, Message)
+    return msgspec.structs.replace(line, from_=by)
 
 
 def answer(text: str = "a", for_: str = "", **more: object) -> Message:
