@@ -9,8 +9,6 @@ Called by `gateway.backends.openai` (bytes) and `gateway.backends.local` (the sa
 from __future__ import annotations
 
 import json
-import secrets
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -18,6 +16,7 @@ import structlog
 
 from gateway.backends import faults
 from gateway.backends.base import Done, Part, Reasoning
+from gateway.backends.calls import CallDelta, Calls
 from gateway.backends.think import Thoughts
 from gateway.errors import BackendError
 from gateway.message import ToolCall, Usage, clean
@@ -25,10 +24,6 @@ from gateway.message import ToolCall, Usage, clean
 log = structlog.get_logger(__name__)
 
 Reason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
-
-MAX_CALLS = 128
-MAX_ARGUMENTS = 1 << 20
-"""Characters of all tool arguments of one answer together."""
 
 _REASONS: dict[str, Reason] = {
     "length": "length",
@@ -48,23 +43,12 @@ _FAILED = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_sys
 """Reasons that are no end of an answer."""
 
 
-class _Function(msgspec.Struct):
-    name: object = None
-    arguments: object = None
-
-
-class _CallDelta(msgspec.Struct):
-    index: object = None
-    id: object = None
-    function: _Function | None = None
-
-
 class _Delta(msgspec.Struct):
     content: object = None
     reasoning_content: object = None
     reasoning: object = None
     refusal: object = None
-    tool_calls: list[_CallDelta] | None = None
+    tool_calls: list[CallDelta] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -94,18 +78,10 @@ class _Counts(msgspec.Struct):
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
-@dataclass(slots=True)
-class _Call:
-    id: str = ""
-    index: int | None = None
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-
-
 class Answer:
     """One answer as it grows. `feed` events' data, look at `over`, then `finish`; all raise BackendError where it is not going well."""
 
-    __slots__ = ("_calls", "_high", "_model", "_reason", "_said_whole", "_size", "_thought", "_thoughts", "_usage", "growth", "over")
+    __slots__ = ("_calls", "_high", "_model", "_reason", "_said_whole", "_thought", "_thoughts", "_usage", "growth", "over")
 
     def __init__(self) -> None:
         self.growth = 0
@@ -116,8 +92,7 @@ class Answer:
         self._high = ""  # the first half of a character whose second half is in the next delta
         self._thought = False
         self._said_whole = False  # a message instead of deltas
-        self._calls: list[_Call] = []
-        self._size = 0
+        self._calls = Calls()
         self._reason: Reason | None = None
         self._model = ""
         self._usage: Usage | None = None
@@ -205,7 +180,7 @@ class Answer:
         reason: Reason = self._reason or "stop"
         calls: tuple[ToolCall, ...] = ()
         if self._calls and reason in {"stop", "tool_calls"}:
-            calls, reason = tuple(_whole(call) for call in self._calls), "tool_calls"
+            calls, reason = self._calls.whole(), "tool_calls"
         elif reason == "tool_calls":
             reason = "stop"
         # With any other reason the calls are not run: the last one may be cut, and the others may depend on it.
@@ -227,7 +202,7 @@ class Answer:
             self._content(delta.refusal, parts)
         for call in delta.tool_calls or ():
             self.growth += 1
-            self._call(call)
+            self._calls.add(call)
 
     def _content(self, content: object, parts: list[Part]) -> None:
         if isinstance(content, str):
@@ -244,7 +219,7 @@ class Answer:
                 raise BackendError(faults.NO_ANSWER, retryable=True, detail=f"a part of content is a {type(part).__name__}")
             elif part.get("type") in {"thinking", "reasoning"}:
                 self.growth += 1
-                parts.append(Reasoning(""))
+                parts.append(Reasoning(clean(_thought(part.get("thinking", part.get("text"))))))
             elif isinstance(text := part.get("text"), str):
                 self._content(text, parts)
 
@@ -255,37 +230,6 @@ class Answer:
         if "\ud800" <= text[-1] <= "\udbff":
             text, self._high = text[:-1], text[-1]
         return clean(text)
-
-    def _call(self, delta: _CallDelta) -> None:
-        """Which call a piece belongs to: by its id, else by its index, else to the newest. A name without either begins a new one."""
-        function = delta.function or _Function()
-        name = function.name if isinstance(function.name, str) else ""
-        given = delta.id if isinstance(delta.id, str) else ""
-        index = delta.index if isinstance(delta.index, int) and not isinstance(delta.index, bool) else None
-        call: _Call | None = None
-        if given:
-            call = next((known for known in self._calls if known.id == given), None)
-        if call is None and index is not None:
-            call = next((known for known in reversed(self._calls) if known.index == index), None)
-            if call is not None and given and call.id:
-                call = None  # another call, by a server that numbers them all 0
-        elif call is None and not given and not name and self._calls:
-            call = self._calls[-1]
-        if call is None:
-            if len(self._calls) >= MAX_CALLS:
-                raise BackendError(faults.NO_ANSWER, retryable=False, detail="too many tool calls")
-            call = _Call(index=index)
-            self._calls.append(call)
-        call.id = call.id or given
-        call.name = call.name or name
-        arguments = function.arguments
-        if isinstance(arguments, dict):
-            arguments = json.dumps(arguments)
-        if isinstance(arguments, str):
-            self._size += len(arguments)
-            if self._size > MAX_ARGUMENTS:
-                raise BackendError(faults.NO_ANSWER, retryable=False, detail="tool arguments without end")
-            call.arguments.append(arguments)
 
     def _finished(self, said: object) -> None:
         word = said.lower() if isinstance(said, str) else ""
@@ -301,18 +245,11 @@ class Answer:
         self._usage = Usage(max(0, counts.prompt_tokens or 0), max(0, counts.completion_tokens or 0))
 
 
-def _whole(call: _Call) -> ToolCall:
-    try:
-        arguments = msgspec.json.decode("".join(call.arguments).strip() or "{}", type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise BackendError(
-            "The model asked for a tool in a way that cannot be read; nothing was run.",
-            retryable=True,
-            detail="tool arguments are not JSON",
-        ) from None
-    if not call.name:
-        raise BackendError(faults.NO_ANSWER, retryable=True, detail="a tool call without a name")
-    return ToolCall(call.id or f"call_{secrets.token_hex(6)}", clean(call.name), arguments)
+def _thought(value: object) -> str:
+    """The words of a thinking part: a string, or a list of text parts."""
+    if isinstance(value, list):
+        return "".join(_thought(part.get("text")) for part in value if isinstance(part, dict))
+    return value if isinstance(value, str) else ""
 
 
 def _any(text: bytes) -> object:

@@ -16,6 +16,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from io import BytesIO
 from typing import Literal
 
 import aiohttp
@@ -212,8 +213,8 @@ class OpenAI:
     async def _request(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # A connection that was idle for longer may be closed at the other end by now.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=5.0),
+                # Most servers close a connection that is idle for 5 s; a question must not meet that.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
@@ -221,7 +222,7 @@ class OpenAI:
         return await self._session.request(
             method,
             url,
-            data=body,
+            data=BytesIO(body) if body else None,  # in pieces: a large body in one would block the loop
             headers=headers,
             allow_redirects=False,
             proxy=self._proxy.url if self._proxy else None,

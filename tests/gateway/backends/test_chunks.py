@@ -7,7 +7,7 @@ import pytest
 from gateway.backends.base import Done, Part, Reasoning, Text
 from gateway.backends.chunks import Answer
 from gateway.errors import BackendError
-from gateway.message import ToolCall, Usage
+from gateway.message import Usage
 
 
 def chunk(finish: object = None, **delta: object) -> str:
@@ -29,14 +29,6 @@ def done(parts: list[Part]) -> Done:
     assert isinstance(parts[-1], Done)
     assert sum(isinstance(part, Done) for part in parts) == 1
     return parts[-1]
-
-
-def calls(*pieces: dict[str, object], finish: str = "tool_calls") -> tuple[ToolCall, ...]:
-    return done(read(*(chunk(tool_calls=[piece]) for piece in pieces), chunk(finish))).tool_calls
-
-
-def piece(name: str | None = None, arguments: object = None, **more: object) -> dict[str, object]:
-    return {"function": {"name": name, "arguments": arguments}, **more}
 
 
 ODD = [
@@ -125,6 +117,13 @@ def test_thoughts_are_parts_of_their_own(key: str) -> None:
     assert parts[:-1] == [Reasoning(""), Reasoning("se"), Reasoning("cret")]
 
 
+@pytest.mark.parametrize("thought", ["secret", [{"type": "text", "text": "sec"}, 1, {"text": "ret"}]])
+def test_thoughts_may_be_parts_of_the_content(thought: object) -> None:
+    """They are taken out of it, as a string or as parts again."""
+    parts = read(chunk(content=[{"type": "thinking", "thinking": thought}, {"type": "text", "text": "Hello"}]), chunk("stop"))
+    assert parts[:-1] == [Reasoning("secret"), Text("Hello")]
+
+
 def test_think_tags_are_taken_out() -> None:
     """E14: hidden text is Reasoning."""
     parts = read(*(chunk(content=part) for part in ("<th", "ink>sec", "ret</thi", "nk>Hello")), chunk("stop"))
@@ -143,65 +142,6 @@ def test_characters_cut_in_two_are_joined() -> None:
     assert text(read(raw("\\ud83d"), raw("x"), chunk("stop"))) == "\ufffdx"
     assert text(read(raw("a\\ud83d"), chunk("stop"))) == "a\ufffd"
     assert text(read(raw("\\ude80a\\u0000b"), chunk("stop"))) == "\ufffdab"
-
-
-A_B = (ToolCall("a", "f", {"p": 1}), ToolCall("b", "g", {"q": 2}))
-
-
-def test_calls_without_an_index() -> None:
-    """E05: id and name, no index, arguments in one piece each: two calls. As an object too, and in one delta."""
-    one, two = piece("f", '{"p":1}', id="a"), piece("g", {"q": 2}, id="b")
-    assert calls(one, two) == A_B
-    assert done(read(chunk(tool_calls=[one, two]), chunk("stop"))).tool_calls == A_B
-
-
-def test_calls_that_interleave() -> None:
-    """E07: the id in the first piece only; pieces go where their index says."""
-    assert (
-        calls(
-            piece("f", '{"p":', index=0, id="a"), piece("g", '{"q":', index=1, id="b"), piece(None, "1}", index=0), piece("", "2}", index=1)
-        )
-        == A_B
-    )
-    assert calls(piece("f", '{"p":', id="a"), piece(None, "1}"), piece("g", '{"q":', id="b"), piece(None, "2}")) == A_B
-    assert calls(piece("f", '{"p":', id="a"), piece("g", '{"q":', id="b"), piece(None, "1}", id="a"), piece(None, "2}", id="b")) == A_B
-
-
-def test_calls_that_are_all_numbered_0() -> None:
-    """Two ids at one index are two calls."""
-    assert calls(piece("f", '{"p":1}', index=0, id="a"), piece("g", '{"q":2}', index=0, id="b")) == A_B
-
-
-def test_calls_without_an_id_get_one_of_their_own() -> None:
-    """E07: made up, unlike each other; an id that comes late is taken."""
-    made = calls(piece("f", '{"p":', index=0), piece("g", '{"q":', index=1), piece(None, "1}", index=0), piece(None, "2}", index=1))
-    assert [(call.name, call.arguments) for call in made] == [("f", {"p": 1}), ("g", {"q": 2})]
-    assert all(call.id for call in made)
-    assert made[0].id != made[1].id
-    assert calls(piece("f", "", index=0), piece(None, "", index=0, id="late")) == (ToolCall("late", "f", {}),)
-    assert len(calls(piece("f", "{}"), piece("g", "{}"))) == 2
-
-
-def test_a_call_that_is_cut_is_never_handed_on() -> None:
-    """E15: bad arguments with `tool_calls` are a failure; with `length` the whole answer says so and carries no call."""
-    cut = piece("f", '{"path":"a","text":"lo', index=0, id="a")
-    with pytest.raises(BackendError):
-        calls(cut)
-    with pytest.raises(BackendError):
-        calls(piece("f", "[1]", id="a"))
-    with pytest.raises(BackendError):
-        calls(piece(None, "{}", id="a"))
-    parts = read(chunk(content="Let me see."), chunk(tool_calls=[cut]), chunk("length"))
-    assert done(parts) == Done(reason="length")
-    assert text(parts) == "Let me see."
-
-
-def test_calls_are_bounded() -> None:
-    """Neither their number nor their arguments grow without end."""
-    with pytest.raises(BackendError):
-        calls(*(piece("f", "{}", id=str(n)) for n in range(1000)))
-    with pytest.raises(BackendError):
-        calls(*(piece(None, "x" * 1000, index=0) for n in range(2000)))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +172,7 @@ def test_only_growth_counts_as_life() -> None:
     ):
         answer.event(event.encode())
     assert answer.growth == 0
-    for event in (chunk(content="x"), chunk(reasoning="x"), chunk(tool_calls=[piece("f")])):
+    for event in (chunk(content="x"), chunk(reasoning="x"), chunk(tool_calls=[{"function": {"name": "f"}}])):
         before = answer.growth
         answer.event(event.encode())
         assert answer.growth == before + 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from email.utils import formatdate
 
@@ -108,6 +109,7 @@ def test_a_broken_connection_tells_its_kind_only() -> None:
         ConnectionResetError(104, "secret host"),
         TimeoutError("secret host"),
         aiohttp.InvalidURL("http://user:secret@host"),
+        aiohttp.ClientConnectorCertificateError(None, ssl.CertificateError("secret host")),  # type: ignore[arg-type]
     ):
         told = faults.broken(error)
         assert "secret" not in told.said + str(told)
