@@ -38,7 +38,8 @@ MAX_INPUTS = 500
 
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z_]{0,31})(?:\s.*)?", re.DOTALL)
 _ORDERED = frozenset(("reset", "new", "forget", "undo", "switch", "fork"))
-_ELSEWHERE = re.compile(r"/(reset|new|switch|fork)\b", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"\s*/(reset|new|switch|fork|forget)\b", re.IGNORECASE)
+"""Those after which what commands said before is of no use, or must be gone."""
 _REF = re.compile(r"[mcor][0-9A-Za-z-]{8,64}")
 _MESSAGE_ID = re.compile(r"([0-9a-f]{12})\.([0-9]{1,15})\.([mcor][0-9A-Za-z-]{8,64})?")
 

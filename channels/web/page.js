@@ -46,7 +46,7 @@ function arrange() {
   for (const item of state.live.values()) {
     if (item.deleted || (item.input && known.has(item.input + item.role))) continue;
     let spot = state.lines.length - 1;
-    if (last.has(item.input)) spot = last.get(item.input);
+    if (last.has(item.input)) spot = last.get(item.input) - (item.role === "user" ? 1 : 0); // what was asked stands before its answer
     else if (item.note) while (spot >= 0 && times[spot] > item.at) spot -= 1;
     entries.push({ ...item, when: item.at, spot: spot + 0.5 });
   }
@@ -184,16 +184,31 @@ async function refresh(all) {
         $("earlier").hidden = !past.more;
         for (const [key, item] of state.live) if (item.of < (item.note ? before.notes : before.before)) state.live.delete(key);
       } else state.lines.push(...past.lines.filter((line) => line.seq > last));
+      forgetOld();
       state.sessions = list.sessions;
       state.ready = true;
       drawSessions();
       draw();
     } catch {
-      if (whole) wanted = "all";
+      wanted = whole || wanted === "all" ? "all" : "more";
       await new Promise((done) => setTimeout(done, 3000));
     }
   }
   fetching = false;
+}
+
+// A page that stays open for weeks holds no more than a fresh one would.
+function forgetOld() {
+  if (state.lines.length > 1000) {
+    state.lines = state.lines.slice(-500);
+    $("earlier").hidden = false;
+  }
+  if (state.live.size > 500) {
+    const known = new Set(state.lines.map((line) => line.input + line.role));
+    for (const [key, item] of state.live) if (item.deleted || known.has(item.input + item.role)) state.live.delete(key);
+    for (const key of [...state.live.keys()].slice(0, Math.max(0, state.live.size - 500))) state.live.delete(key);
+  }
+  if (state.placed.size > 2000) state.placed.clear();
 }
 
 function drawSessions() {
@@ -492,7 +507,24 @@ $("scroll").addEventListener("scroll", () => {
 const sizes = new ResizeObserver(() => { if (stuck) toBottom(); });
 sizes.observe($("scroll"));
 sizes.observe($("log"));
-window.addEventListener("online", () => { if (!source) { tries = 0; } });
+window.addEventListener("online", () => { tries = 0; });
 window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+// A browser has six connections for all its tabs: one that is not looked at gives its own back, and catches up when it is.
+let parking = 0;
+let parked = false;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(parking);
+  if (document.hidden) {
+    parking = setTimeout(() => {
+      parked = Boolean(source);
+      source?.close();
+      source = null;
+      clearTimeout(watchdog);
+    }, 60000);
+  } else if (parked) {
+    parked = false;
+    connect();
+  }
+});
 
 connect();

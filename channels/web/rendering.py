@@ -20,24 +20,34 @@ class Rendering:
 
     def __init__(self, max_chars: int = MAX_CHARS) -> None:
         self._kept: OrderedDict[str, str] = OrderedDict()
-        self._size = 0
+        self.size = 0
+        """Characters that are held, sources and results."""
         self._max = max_chars
+        self._aside = asyncio.Lock()
 
     async def html(self, markdown: str) -> str:
-        """Safe HTML of a text. Gives the loop a turn for each text that is rendered anew."""
+        """Safe HTML of a text. Gives the loop a turn for each text that is rendered anew. The lock guards the thread only, and is short."""
         found = self._kept.get(markdown)
         if found is not None:
             self._kept.move_to_end(markdown)
             return found
         if len(markdown) > ASIDE_ABOVE:
-            made = await asyncio.to_thread(to_html, markdown)
+            # One at a time: the threads are the writer's too, and many pages may want the same text at once.
+            async with self._aside:
+                if markdown in self._kept:
+                    return self._kept[markdown]
+                made = await asyncio.to_thread(to_html, markdown)
+                self._keep(markdown, made)
         else:
             await asyncio.sleep(0)
             made = to_html(markdown)
+            self._keep(markdown, made)
+        return made
+
+    def _keep(self, markdown: str, made: str) -> None:
         if markdown not in self._kept:
             self._kept[markdown] = made
-            self._size += len(markdown) + len(made)
-            while self._size > self._max:
+            self.size += len(markdown) + len(made)
+            while self.size > self._max:
                 source, old = self._kept.popitem(last=False)
-                self._size -= len(source) + len(old)
-        return made
+                self.size -= len(source) + len(old)

@@ -134,7 +134,7 @@ async def test_forks_and_the_buttons(page: Page) -> None:
         await click(page, "[data-say='/retry']")
         await page.until(f"{TEXTS}.includes('Another answer.') && !{TEXTS}.includes('You said: one')")
         await page.until("state.lines.length === 2")
-        await page.until(f"{TEXTS}.filter((text) => text === 'Another answer.').length === 1")
+        await shows(page, "one", "/switch west", "This is now west.", "/undo", "Done: /undo", "/retry", "Another answer.")
         await click(page, "[data-say='/reset']")
         await shows(page, "/reset", "Done: /reset")
         await page.until("document.querySelectorAll('#sessions > ul > li').length === 2")

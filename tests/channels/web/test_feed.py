@@ -160,14 +160,15 @@ def test_a_command_that_changes_the_history_settles_the_turns_before_it() -> Non
     assert (mark.before, mark.notes) == (4, 0)
 
 
-def test_another_conversation_leaves_the_old_ones_replies_behind() -> None:
-    """After /switch what commands said before it is gone too, but for its own reply."""
+@pytest.mark.parametrize("command", ["/switch west", " /FORGET yes", "/reset"])
+def test_another_conversation_leaves_the_old_ones_replies_behind(command: str) -> None:
+    """After /switch, and after /forget more than ever, what commands said before it is gone too, but for its own reply."""
     feed = Feed()
     feed.said("c11111111", "/status", feed.reserve(), 1.0)
     feed.placed("fine", 1.0, reply_to="c11111111")
-    feed.said("o22222222", "/switch west", feed.reserve(), 1.0)
-    feed.placed("west", 1.0, reply_to="o22222222")
-    assert texts(feed) == ["/switch west", "west"]
+    feed.said("o22222222", command, feed.reserve(), 1.0)
+    feed.placed("done", 1.0, reply_to="o22222222")
+    assert texts(feed) == [command, "done"]
 
 
 def test_a_retry_keeps_its_own_answer() -> None:
