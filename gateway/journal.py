@@ -232,7 +232,7 @@ class Journal:
         await self._writer.flush()
         while self._chores:
             await asyncio.wait(self._chores)
-        self._threads.close()
+        await self._threads.close()
 
     def seen(self, seen: int) -> bool:
         """Whether an input with this hash was accepted or refused on record, within the horizon at least."""
@@ -301,10 +301,11 @@ class Journal:
             for segment in self._segments[:-1]:
                 if segment.sealed is None and not segment.flying:
                     await self._seal(segment)
-            horizon = self._clock() - self._horizon
+            now = self._clock()
             while len(self._segments) > 1:
                 oldest = self._segments[0]
-                if oldest.sealed is None or oldest.last >= horizon or oldest in self._open.values():
+                last = oldest.last if oldest.last <= now else self._segments[1].last or now  # written while the clock was ahead
+                if oldest.sealed is None or last >= now - self._horizon or oldest in self._open.values():
                     break
                 try:
                     await self._threads.hop(_delete, oldest.path)

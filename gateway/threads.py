@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,6 +24,6 @@ class Threads:
         """`work(*args)` in one of the threads. A waiter that is cancelled leaves it running to its end."""
         return await aiofiles.os.wrap(partial(work, *args, **kwargs))(executor=self._pool)
 
-    def close(self) -> None:
-        """Let the threads go; no work is under way any more."""
-        self._pool.shutdown()
+    async def close(self) -> None:
+        """Wait, beside the loop, until the last work is done, also such as nobody waits for any more."""
+        await asyncio.to_thread(self._pool.shutdown)

@@ -105,7 +105,7 @@ class Writer:
         self._closed = True
         if self._task is not None:
             await asyncio.shield(self._task)
-        self._thread.shutdown()
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def _run(self) -> None:
         try:

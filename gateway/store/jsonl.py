@@ -21,7 +21,7 @@ from typing import TypeVar
 import structlog
 
 from gateway.disk import make_folder, tighten
-from gateway.errors import Conflict, Corrupt, NoSession, SessionExists, StartError, StoreError
+from gateway.errors import Conflict, NoSession, SessionExists, StartError, StoreError
 from gateway.message import NAME, Chat, Header, SessionKey
 from gateway.store import files
 from gateway.store.base import Listed, Tail
@@ -101,7 +101,7 @@ class JsonlStore:
             await asyncio.wait(self._tasks)
         await self._pointers.close()
         await self._writer.flush()
-        self._threads.close()
+        await self._threads.close()
 
     # ---------------------------------------------------------------------------------------------------------------- appending
 
@@ -201,11 +201,7 @@ class JsonlStore:
         return await self._read(self._session(key, name), lambda path, end: files.read_from(path, key, end, from_seq))
 
     async def _read(self, session: _Session, work: Callable[[Path, int], files.Read]) -> Tail:
-        try:
-            read = await self._acknowledged(session, work)
-        except Corrupt as error:
-            log.warning("session cannot be read", file=error.path, line=error.line, why=error.text)
-            raise
+        read = await self._acknowledged(session, work)
         if read.bad and read.bad[0] > session.told:
             session.told = read.bad[0]
             log.warning("bad lines passed over", file=str(session.path), lines=len(read.bad), offset=read.bad[0])

@@ -172,6 +172,17 @@ class TestAge:
         async with opened(tmp_path, writer, clock):
             assert names(tmp_path) == ["000002.jsonl"]
 
+    async def test_a_clock_that_was_ahead(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
+        """A segment from a time when the clock was years ahead is deleted like the one behind it."""
+        clock.now += 1000 * DAY
+        async with opened(tmp_path, writer, clock, rotate=10**9) as (journal, _):
+            await fill(journal, [0], clock)
+        for day in range(5):
+            clock.now = START + day * DAY
+            async with opened(tmp_path, writer, clock, rotate=10**9) as (journal, _):
+                await fill(journal, [1 + day], clock)
+            assert ("000001.jsonl" in names(tmp_path)) == (day < 3)
+
     async def test_killed_while_deleting(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
         """A sidecar whose segment is gone already is removed; it never stands for another segment."""
         async with opened(tmp_path, writer, clock) as (journal, _):
