@@ -103,6 +103,7 @@ class Access:
         size = repair_tail(self._path)
         fd = open_private(self._path, os.O_RDONLY)
         try:
+            os.fchmod(fd, 0o600)
             return self._pairing.load(line.data for line in forwards(fd, size))
         finally:
             os.close(fd)
