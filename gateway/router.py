@@ -87,7 +87,7 @@ class Router:
                 self.counts.duplicates += 1
                 if first := self._under_way.get(inbound.id):
                     waits.append(first)
-            elif entry := self._admit(inbound):
+            elif entry := self._admit(inbound, entries):
                 taken.add(inbound.id)
                 entries.append(entry)
         if entries:
@@ -127,8 +127,8 @@ class Router:
             return None
         return self._inbox.amend(inbound.id, inbound.text)
 
-    def _admit(self, inbound: Inbound) -> Entry | None:
-        """An entry for the journal, or None for what is refused in silence."""
+    def _admit(self, inbound: Inbound, batch: Sequence[Entry]) -> Entry | None:
+        """An entry for the journal, or None for what is refused in silence. `batch`: what goes into the journal with it, ahead of it."""
         key = str(self.key_of(inbound))
         item = Input(inbound, key, self._clock())
         decision = self._access.decide(inbound)
@@ -138,7 +138,7 @@ class Router:
         if isinstance(decision, Pair):
             self.counts.refuse("pairing")
             return Entry(item, refused="pairing", reply=ReplyText(decision.said))
-        if refusal := self._refusal(inbound, key):
+        if refusal := self._refusal(inbound, key, batch):
             reason, said = refusal
             self.counts.refuse(reason)
             log.info("input refused", key=key, input=inbound.id, reason=reason)
@@ -149,7 +149,7 @@ class Router:
             self._arriving[key] = self._arriving.get(key, 0) + 1
         return Entry(item, reply=ReplyText(said) if said else None)
 
-    def _refusal(self, inbound: Inbound, key: str) -> tuple[str, str] | None:
+    def _refusal(self, inbound: Inbound, key: str, batch: Sequence[Entry]) -> tuple[str, str] | None:
         """Why an admitted person's input is not taken, and what they are told."""
         channel = self._channels[inbound.address.channel]
         if channel.backlog and inbound.sent_at and self._clock() - inbound.sent_at > channel.backlog:
@@ -164,9 +164,19 @@ class Router:
         waiting = self._runners.waiting(key) + self._arriving.get(key, 0)
         if waiting >= self._waiting:
             return "waiting", f"{waiting} messages wait here already; this one is not taken. Please send it again later."
-        if not command and over_quota(self._turns_per_day, self._inbox.turns_today(inbound.address.channel, inbound.sender.id)):
+        if not command and self._turns_per_day and over_quota(self._turns_per_day, self._turns_of(inbound, batch)):
             return "quota", f"You have used today's {self._turns_per_day} answers. From 00:00 UTC there are new ones."
         return None
+
+    def _turns_of(self, inbound: Inbound, batch: Sequence[Entry]) -> int:
+        """Turns that this person has had today, those of the batch included."""
+        person = (inbound.address.channel, inbound.sender.id)
+        ahead = sum(
+            (entry.input.inbound.address.channel, entry.input.inbound.sender.id) == person
+            for entry in batch
+            if entry.reply is None and not entry.refused and not entry.input.inbound.text.startswith("/")
+        )
+        return ahead + self._inbox.turns_today(*person)
 
     def _at_once(self, inbound: Inbound) -> str:
         """The sentence that answers an input by itself, "" where it needs a turn or a command."""

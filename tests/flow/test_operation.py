@@ -226,7 +226,7 @@ async def test_nothing_in_the_data_folder_is_open_to_others(tmp_path: Path, tg: 
 
 @pytest.mark.parametrize("level", ["info", "debug"])
 async def test_no_secret_and_nobodys_words_in_the_log(tmp_path: Path, tg: FakeTelegram, model: FakeModel, level: str) -> None:
-    """Through refused connections, errors and restarts, at every level: no half of a token, no key; at info no word of a chat (F01, F02)."""
+    """Through refusals, errors and restarts, at every level: no half of a token, no key; at info no word of a chat (F01, F02)."""
     text = config(tg, model).replace('level = "info"', f'level = "{level}"')
     async with Daemon(tmp_path, text) as daemon:
         tg.fail("sendMessage", 500, b"<html>oops</html>")
