@@ -63,8 +63,8 @@ class Lines:
         return self._starts[line] if line < len(self._starts) else len(self.source)
 
     def complete(self) -> int:
-        """How many lines are over: no text that follows can change them. A last "\\r" may yet become a "\\r\\n"."""
-        return len(self._starts) - 1 - (self.source.endswith("\r") and len(self._starts) > 1)
+        """How many lines are over: no text that follows adds to them."""
+        return len(self._starts) - 1
 
     def blank_before(self, line: int) -> bool:
         """Whether the line before is blank; a line of quote marks counts as blank. For line 0, the line before the place of reading."""

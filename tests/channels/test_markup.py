@@ -198,6 +198,34 @@ def test_any_text_at_all_is_taken(text: str) -> None:
     assert well_nested(rich.spans, len(rich.text))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*para\n#hash* goes on",
+        "para\n# heading\nmore",
+        "*words\na | b\n|---|---|x* and on",
+        "words\na | b\n|---|---|\n| 1 | 2 |\nend",
+        "1. a\n\n2. b\n\n3 is no item",
+        "- a\n\n  still a\n\n-b",
+        "`para\n- item\n--` no item",
+        "*para\n```a ` b* code\n\n```\ncode\n``` no end\n```\nafter",
+        "*para\n$$\nx\n$$\n*after\n$$ y*",
+        "> a\nlazy\n>b\n\nend\n>",
+        "a\r\n\r\nb\rc\r\r\n- d\r\n\r\n\r\n- e",
+        "a\n\n***\n\nb\n\n---\n",
+        "**a\n***b** c\n* * *\n* * c",
+        "*a\n1.b* c",
+        "~~a\n>\tb",
+        "a\n    b\n\n    c\n\n\n    d\ne",
+    ],
+)
+def test_a_last_line_may_still_undo_what_it_ended(text: str) -> None:
+    """Fed one character at a time, a line that ends a block while it is short, and does not once it is longer, is read right each time."""
+    parser = Parser()
+    for at in range(len(text) + 1):
+        assert parser.parse(text[:at]) == parse(text[:at])
+
+
 def test_a_growing_text_costs_what_is_new() -> None:
     """With twenty paragraphs settled, the parser reads the last ones only."""
     parser = Parser()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.base import Limits, Piece, Span
+from channels.blocks import Mark
 from channels.markup import Rich, parse
 from channels.split import blank, split, units
 from tests.channels.markdown import markdown, well_nested
@@ -131,6 +132,12 @@ def test_code_is_cut_before_a_line_without_indent() -> None:
     assert code_lines(split(parse("```\n" + "\n".join(indented) + "\n```"), Limits(200))) == indented
 
 
+def test_a_cut_behind_code_does_not_fall_into_it() -> None:
+    """Blanks and line breaks in a block that fits are no place to cut at for the words behind it."""
+    code = "aaaaaaaaaa b\n\nc d"
+    assert texts(split(parse(f"```\n{code}\n```\n" + "x" * 30), Limits(20))) == [code, "x" * 20, "x" * 10]
+
+
 def test_blank_lines_of_code_stay() -> None:
     """At a cut only the one line break goes."""
     lines = ["a", "", "", "b", ""] * 40 + ["c"]
@@ -200,6 +207,14 @@ def test_a_blank_stretch_makes_no_piece_and_no_gap() -> None:
     pieces = split(plain("aaaa" + "\u200b" * 50 + "bbbb"), Limits(10))
     assert [piece.text.strip("\u200b") for piece in pieces] == ["aaaa", "bbbb"]
     assert [(piece.start, piece.end) for piece in pieces] == [(0, 50), (50, 58)]
+
+
+def test_a_source_shorter_than_what_is_shown_is_still_parted_in_order() -> None:
+    """Where there are more pieces than characters in the source, some stand for none of it, and none reaches beyond its end."""
+    pieces = split(Rich("aabbccdd", marks=(Mark(0, 0),), size=2), Limits(2))
+    assert [(piece.text, piece.start, piece.end) for piece in pieces] == [("aa", 0, 0), ("bb", 0, 0), ("cc", 0, 1), ("dd", 1, 2)]
+    pieces = split(Rich("aabbccdd", marks=(Mark(0, 0), Mark(1, 5)), size=5), Limits(2))
+    assert [(piece.start, piece.end) for piece in pieces] == [(0, 2), (2, 3), (3, 4), (4, 5)]
 
 
 def test_isolates_are_paired_in_each_piece() -> None:
