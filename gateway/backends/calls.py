@@ -57,7 +57,7 @@ class Calls:
         """One piece. Raises BackendError where there are too many."""
         function = delta.function or Function()
         name = function.name if isinstance(function.name, str) else ""
-        given = delta.id if isinstance(delta.id, str) else ""
+        given = clean(delta.id) if isinstance(delta.id, str) else ""
         index = delta.index if isinstance(delta.index, int) and not isinstance(delta.index, bool) else None
         call = self._find(given, index, name)
         if call is None:

@@ -151,7 +151,7 @@ class Answer:
         if chunk.kind == "error":
             raise faults.reported(chunk.message)
         if isinstance(chunk.model, str):
-            self._model = chunk.model[:200]
+            self._model = clean(chunk.model[:200])
         if chunk.usage is not None:
             self._count(chunk.usage)
         parts: list[Part] = []
@@ -240,7 +240,7 @@ class Answer:
     def _count(self, usage: object) -> None:
         try:
             counts = msgspec.convert(usage, _Counts, strict=False)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
             return
         self._usage = Usage(max(0, counts.prompt_tokens or 0), max(0, counts.completion_tokens or 0))
 

@@ -103,7 +103,7 @@ def _error(value: object) -> _Error:
         return _Error(message=value)
     try:
         return msgspec.convert(value, _Error)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # half a character somewhere
         return _Error()
 
 

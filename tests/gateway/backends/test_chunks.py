@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+import re
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.backends.base import Done, Part, Reasoning, Text
 from gateway.backends.chunks import Answer
@@ -176,3 +180,49 @@ def test_only_growth_counts_as_life() -> None:
         before = answer.growth
         answer.event(event.encode())
         assert answer.growth == before + 1
+
+
+HALF = "\\ud800"
+TEMPLATE = (
+    '{"id":"%s","model":"%s","error":%s,"usage":{"prompt_tokens":%s},"choices":[{"index":0,"finish_reason":"%s","delta":{"content":"%s",'
+    '"reasoning":"%s","tool_calls":[{"id":"%s","index":0,"function":{"name":"%s","arguments":"%s"}}]}}]}'
+)
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_half_a_character_anywhere_breaks_nothing(place: int) -> None:
+    """In whichever field it stands: the answer is read or refused, and what comes out can be stored."""
+    fields = ["x", "x", "null", "1", "stop", "x", "x", "x", "x", "{}"]
+    fields[place] = f'"{HALF}"' if place in {2, 3} else HALF
+    answer = Answer()
+    try:
+        parts = [*answer.event((TEMPLATE % tuple(fields)).encode()), *answer.finish()]
+    except BackendError as error:
+        assert place in {2, 9}
+        str(error).encode()
+    else:
+        msgspec.json.encode(parts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_damaged_stream_ends_in_an_answer_or_a_backend_error(data: st.DataObject) -> None:
+    """Whatever replaces a value in it: nothing but BackendError is raised, and an answer that is read can be stored."""
+    events = [
+        chunk(content="He", reasoning="x"),
+        chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}}]),
+        chunk("stop"),
+        "[DONE]",
+    ]
+    raw = "\n".join(data.draw(st.lists(st.sampled_from(events), min_size=1, max_size=5)))
+    values = re.findall(r'"[^"]*"|\d+|null|[{}\[\]]', raw)
+    for _ in range(data.draw(st.integers(0, 3))):
+        new = data.draw(st.sampled_from(["null", "42", '"x"', "[]", "{}", "true", "1e999", '"\\ud800"', "NaN", "", '{"a":[1]}']))
+        raw = raw.replace(data.draw(st.sampled_from(values)), new, data.draw(st.integers(1, 2)))
+    answer = Answer()
+    try:
+        parts = [part for line in raw.split("\n") for part in answer.event(line.encode())] + answer.finish()
+    except BackendError:
+        return
+    msgspec.json.encode(parts)
+    done(parts)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -127,16 +126,16 @@ async def test_an_answer_has_its_length() -> None:
 @installed
 async def test_close_ends_what_runs_and_leaves_no_folder(tmp_path: Path) -> None:
     """Shutdown waits for no story; the socket's folder is gone, and so is the thread."""
-    before = set(Path(tempfile.gettempdir()).glob("parlour-*"))
-    backend = Local(context=512, answer=400)
+    backend = Local(context=512, answer=400, scratch=tmp_path)
     await backend.check()
+    assert [folder.stat().st_mode & 0o777 for folder in tmp_path.iterdir()] == [0o700]
     tasks = [asyncio.create_task(read(backend, user("Tell a very long story."))) for _ in range(3)]
     await asyncio.sleep(0)
     async with asyncio.timeout(5):
         await backend.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, BackendError) for result in results)
-    assert set(Path(tempfile.gettempdir()).glob("parlour-*")) <= before
+    assert not list(tmp_path.iterdir())
     await backend.close()
     with pytest.raises(BackendError):
         await read(backend, user("Hello"))
