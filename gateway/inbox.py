@@ -52,6 +52,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reason: its words are not kept. Without a `reply` it is finished at once."""
     reply: ReplyText | None = None
     """The input is never run, only told this."""
+    turn: bool = True
+    """It has the model asked, if it is run: counted against the person's day."""
 
 
 @dataclass(slots=True)
@@ -298,5 +300,4 @@ def _record(entry: Entry, n: int) -> Accepted | Refused:
     if entry.refused:
         bare = msgspec.structs.replace(inbound, text="", quote="", attachments=())
         return Refused(n=n, at=at, key=key, inbound=bare, reason=entry.refused, reply=entry.reply)
-    turn = entry.reply is None and not inbound.text.startswith("/")
-    return Accepted(n=n, at=at, key=key, inbound=inbound, turn=turn, reply=entry.reply)
+    return Accepted(n=n, at=at, key=key, inbound=inbound, turn=entry.turn and entry.reply is None, reply=entry.reply)

@@ -147,7 +147,8 @@ class Router:
         said = self._at_once(inbound)
         if not said:
             self._arriving[key] = self._arriving.get(key, 0) + 1
-        return Entry(item, reply=ReplyText(said) if said else None)
+        command = find(inbound.text)
+        return Entry(item, reply=ReplyText(said) if said else None, turn=command is None or command[0].asks)
 
     def _refusal(self, inbound: Inbound, key: str, batch: Sequence[Entry]) -> tuple[str, str] | None:
         """Why an admitted person's input is not taken, and what they are told."""
@@ -164,7 +165,7 @@ class Router:
         waiting = self._runners.waiting(key) + self._arriving.get(key, 0)
         if waiting >= self._waiting:
             return "waiting", f"{waiting} messages wait here already; this one is not taken. Please send it again later."
-        if not command and self._turns_per_day and over_quota(self._turns_per_day, self._turns_of(inbound, batch)):
+        if (not command or command[0].asks) and self._turns_per_day and over_quota(self._turns_per_day, self._turns_of(inbound, batch)):
             return "quota", f"You have used today's {self._turns_per_day} answers. From 00:00 UTC there are new ones."
         return None
 
@@ -174,7 +175,7 @@ class Router:
         ahead = sum(
             (entry.input.inbound.address.channel, entry.input.inbound.sender.id) == person
             for entry in batch
-            if entry.reply is None and not entry.refused and not entry.input.inbound.text.startswith("/")
+            if entry.turn and entry.reply is None and not entry.refused
         )
         return ahead + self._inbox.turns_today(*person)
 

@@ -103,6 +103,8 @@ class Command:
     """The argument's form, for /help."""
     admin: bool = False
     """Only for admins of the daemon; others are told that there is no such command."""
+    asks: bool = False
+    """It has the model asked, and counts as a turn."""
 
     def when(self, argument: str) -> When:
         return self.timing if isinstance(self.timing, When) else self.timing(argument)

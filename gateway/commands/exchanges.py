@@ -34,5 +34,5 @@ async def retry(call: Call) -> ReplyText | Ask:
 
 COMMANDS = (
     Command("undo", "take back your last message and its answer", When.TURN, undo),
-    Command("retry", "have your last message answered again", When.TURN, retry),
+    Command("retry", "have your last message answered again", When.TURN, retry, asks=True),
 )

@@ -55,7 +55,7 @@ def entry(n: int, text: str = "", *, key: str = KEY, sender: str = "42", refused
         attachments=(Attachment("photo", f"ref {n}", name=f"file {n}"),),
         ticket=f"ticket {n}",
     )
-    return Entry(Input(inbound, key, at), refused=refused, reply=ReplyText(reply) if reply else None)
+    return Entry(Input(inbound, key, at), refused=refused, reply=ReplyText(reply) if reply else None, turn=not text.startswith("/"))
 
 
 def ids(pendings: list[Pending]) -> list[str]:
