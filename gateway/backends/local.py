@@ -172,25 +172,37 @@ class Local:
     # ------------------------------------------------------------------------------------------------------------- the worker's thread
 
     def _work(self) -> None:
-        folder = tempfile.mkdtemp(prefix="parlour-", dir=self._scratch)
+        folder = ""
         server: _Server | None = None
+        job: _Job | None = None
         try:
             while (job := self._jobs.get()) is not None:
                 if job.unwanted or self._closed:
                     job.put(_failed("closed"))
                     continue
                 try:
+                    folder = folder or tempfile.mkdtemp(prefix="parlour-", dir=self._scratch)
                     server = server or self._load(folder)
                     if job.messages is not None:
                         self._fit(server, job, list(job.messages))
                     job.put(None)
                 except BackendError as error:
                     job.put(error)
-                except (RuntimeError, ValueError, ImportError) as error:  # what xllamacpp raises; its words may quote the conversation
+                except (RuntimeError, ValueError, ImportError, OSError) as error:  # the library's words may quote the conversation
                     job.put(_failed(type(error).__name__))
         finally:
             del server
             shutil.rmtree(folder, ignore_errors=True)
+            if job is not None:
+                self._abandoned(job)
+
+    def _abandoned(self, job: _Job) -> None:
+        """The worker dies of something unforeseen: nobody may wait for it, and the next question begins with a new one."""
+        self._thread = None
+        job.put(_failed("the worker failed"))
+        while not self._jobs.empty():
+            if (left := self._jobs.get()) is not None:
+                left.put(_failed("the worker failed"))
 
     def _load(self, folder: str) -> _Server:
         if self._file is None and (reason := available()):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -151,6 +152,31 @@ async def test_a_file_that_is_no_model_is_told(tmp_path: Path) -> None:
         with pytest.raises(BackendError) as caught:
             await backend.check()
         assert caught.value.said == "The built-in model cannot be used."
+    await backend.close()
+
+
+@installed
+async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """A full or missing temporary folder is a sentence, and the next question tries again."""
+    backend = Local(context=256, answer=4, scratch=tmp_path / "later")
+    with pytest.raises(BackendError):
+        await read(backend, user("Hello"))
+    (tmp_path / "later").mkdir()
+    assert (await read(backend, user("Hello")))[0].strip()
+    await backend.close()
+
+
+@installed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_worker_that_dies_leaves_nobody_waiting() -> None:
+    """What nobody foresaw ends its own question and those behind it with a sentence; the next one is answered."""
+    backend = Local(context="nonsense", answer=4)  # type: ignore[arg-type]  # the library raises TypeError for it
+    async with asyncio.timeout(10):
+        for result in await asyncio.gather(*(read(backend, user("Hello")) for _ in range(3)), return_exceptions=True):
+            assert isinstance(result, BackendError)
+    for thread in threading.enumerate():
+        if thread.name == "local model":
+            await asyncio.to_thread(thread.join, 5)  # its traceback belongs to this test
     await backend.close()
 
 
