@@ -27,7 +27,7 @@ from gateway.message import (
 )
 from gateway.session import Keep, Session
 from gateway.window import cost
-from tests.fakes.openai import AskedMessage, Call, Function, fault
+from tests.fakes.openai_strict import AskedMessage, Call, Function, fault
 
 KEY = SessionKey("telegram", "1")
 ALL = Keep(10**9, 10**9, cost)
