@@ -35,6 +35,7 @@ from gateway.httpd.report import ChannelHealth, Health
 from gateway.httpd.token import web_token
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
+from gateway.logging import mask
 from gateway.message import SessionKey
 from gateway.outbox import Outbox
 from gateway.router import Router
@@ -113,6 +114,7 @@ class Daemon:
         self.access = Access(config.access, folder / "access.jsonl", self.writer, clock=time.time)
         self.backend: Backend = importlib.import_module(BACKENDS[config.backend.kind]).make(config.backend)
         self.web_token = web_token(folder, config.http.token) if config.http.listen else ""
+        mask.add([self.web_token])
         desk = SessionDesk(self.sessions)
         tokens = {name: secret.reveal() for name, secret in config.tokens.items()} | {"web": self.web_token}
         self.channels: dict[str, Channel] = {
@@ -211,10 +213,17 @@ class Daemon:
         ]
         for task in self._reading:
             task.add_done_callback(self._channel_ended)
-        waits = {asyncio.ensure_future(supervisor.contacted.wait()) for supervisor in self.supervisors}
-        await asyncio.wait(waits, timeout=FIRST_CONTACT)
-        for wait in waits:
+        waits = [asyncio.ensure_future(supervisor.contacted.wait()) for supervisor in self.supervisors]
+        ending = asyncio.ensure_future(self._ending.wait())
+        everyone = asyncio.ensure_future(asyncio.wait(waits))
+        await asyncio.wait([everyone, ending], timeout=FIRST_CONTACT, return_when=asyncio.FIRST_COMPLETED)
+        for wait in (everyone, ending, *waits):
             wait.cancel()
+        await asyncio.gather(everyone, ending, *waits, return_exceptions=True)
+        refused = [task for task, supervisor in zip(self._reading, self.supervisors, strict=True) if supervisor.state == "stopped"]
+        if refused:  # let its end be seen before anybody hears that we are ready
+            await asyncio.wait(refused)
+            await self._ending.wait()
 
     async def _serve_http(self) -> None:
         http = self.config.http
@@ -230,6 +239,13 @@ class Daemon:
 
     async def serve(self) -> None:
         """Until a signal or the end of every channel. Raises ConfigErrors where a token was refused at the first contact."""
+        if not self._ending.is_set():
+            self._ready()
+        await self._ending.wait()
+        if self._denied is not None:
+            raise ConfigErrors([ConfigError(self.config.path or "demo", 0, "channels", str(self._denied))])
+
+    def _ready(self) -> None:
         sdnotify.notify(sdnotify.READY, sdnotify.status(f"{len(self.channels)} channels"))
         self._started = True
         if self.config.demo:
@@ -238,9 +254,6 @@ class Daemon:
         # What was built at start lives as long as the process: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
-        await self._ending.wait()
-        if self._denied is not None:
-            raise ConfigErrors([ConfigError(self.config.path or "demo", 0, "channels", str(self._denied))])
 
     def _channel_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
