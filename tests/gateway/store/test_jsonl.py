@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -298,6 +299,52 @@ class TestFullDisk:
         assert sorted(path.name for path in main_file(tmp_path).parent.iterdir()) == ["main.jsonl"]
         await store.fork(KEY, "main", KEY, "west", 500, header("west"))
         assert (await store.read(KEY, "west")).lines == talk(1, 500)
+
+    @pytest.mark.parametrize("seed", range(4))
+    async def test_a_disk_that_comes_and_goes(self, store: JsonlStore, tmp_path: Path, seed: int) -> None:
+        """Whatever fails and whoever appends meanwhile: a session holds exactly the lines whose futures said so, in their order."""
+        dice = random.Random(seed)
+        keys = [SessionKey("telegram", str(chat)) for chat in range(3)]
+        for key in keys:
+            await store.create(key, "main", header("main", key))
+        held: dict[SessionKey, list[bytes]] = {key: [] for key in keys}
+        failed = 0
+
+        async def talk_to(key: SessionKey) -> None:
+            nonlocal failed
+            last = 0
+            for number in range(60):
+                jobs: list[tuple[bytes, asyncio.Future[int]]] = []
+                for _ in range(dice.randint(1, 4)):
+                    line = said(last + 1, f"{number} " + "x" * dice.choice([1, 100, 5000]))
+                    jobs.append((line, store.append(key, "main", [line], last, last + 1)))
+                    last += 1
+                    if dice.random() < 0.5:
+                        await asyncio.sleep(0)
+                results = await asyncio.gather(*(future for _, future in jobs), return_exceptions=True)
+                for (line, _), result in zip(jobs, results, strict=True):
+                    if isinstance(result, int):
+                        held[key].append(line)
+                    else:
+                        failed += 1
+                        assert isinstance(result, OSError | Conflict)
+                if any(isinstance(result, BaseException) for result in results) or dice.random() < 0.1:
+                    tail = await (store.tail(key, "main", 1000) if dice.random() < 0.5 else store.read(key, "main"))
+                    assert tail.lines == held[key]
+                    last = tail.last
+
+        talking = [asyncio.create_task(talk_to(key)) for key in keys]
+        while not all(task.done() for task in talking):
+            sizes = [(key_folder(tmp_path / "sessions", key) / "main.jsonl").stat().st_size for key in keys]
+            with file_limit(max(dice.choice(sizes) + dice.choice([10, 1000, 8000]), 4096)):
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*talking)
+        assert failed > 10
+        again = JsonlStore(tmp_path / "sessions", Writer())
+        for key in keys:
+            assert (await again.read(key, "main")).lines == held[key]
+        await again.close()
 
 
 class TestCost:
