@@ -360,7 +360,7 @@ def many() -> tuple[SessionManager, MemoryStore]:
 
 
 async def test_memory_is_bounded_over_many_chats(many: tuple[SessionManager, MemoryStore]) -> None:
-    """F13: 3,000 chats with a message each: what is held stays within its bound, no lock is left, and each chat is whole when it is back."""
+    """F13: 3,000 chats with a message each: what is held stays within its bound, no lock is left, and each chat is whole later."""
     sessions, store = many
 
     async def chat(n: int) -> None:
@@ -411,7 +411,7 @@ async def test_the_one_used_longest_ago_goes_first(many: tuple[SessionManager, M
         await sessions.current(keys[0], for_="i")
     await settled()
     async with sessions.hold(KEY):
-        await sessions.commit(await sessions.current(KEY, for_="i"), user("q" * 40_000))
+        await sessions.commit(await sessions.current(KEY, for_="i"), user("q" * 20_000))
     await settled()
     assert [await sessions.open(keys[n], "main") is opened[keys[n]] for n in (0, 1, 3, 2)] == [True, True, True, False]
 
