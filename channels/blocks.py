@@ -18,23 +18,15 @@ from markdown_it.token import Token
 
 from channels import dialect, tables
 from channels.base import Span
+from channels.inlines import Mark, Writer, plain
 
 RULE = "———"
 """A thematic break. Between blocks only: at either end of a text it says nothing."""
 
 _BREAK = re.compile(r"\r\n|\r|\n")
 _LANGUAGE = re.compile(r"\s*([\w+#./-]{1,40})(?=[\s,{:;]|\Z)")
-_INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "link"}
-_MOST_MISSES = 64
 
 _parser = dialect.make()
-
-
-class Mark(msgspec.Struct, frozen=True, gc=False):
-    """The visible text at `shown` stands at `source`. Both only ever grow along a text."""
-
-    shown: int
-    source: int
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -93,7 +85,7 @@ def _top_level(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 def _block(tokens: Sequence[Token], lines: Lines) -> Block:
     first, end = tokens[0].map or (0, 0)
-    writer = _Writer(lines, first, end)
+    writer = _BlockWriter(lines, first, end)
     if tokens[0].type != "hr":
         writer.write(tokens)
     return Block(
@@ -102,70 +94,27 @@ def _block(tokens: Sequence[Token], lines: Lines) -> Block:
         apart=lines.blank_before(first),
         rule=tokens[0].type == "hr",
         text=RULE if tokens[0].type == "hr" else "".join(writer.parts),
-        spans=tuple(span for _, span in sorted(writer.spans, key=lambda s: (s[1].start, -s[1].end, s[0]))),
+        spans=writer.spans(),
         marks=tuple(writer.marks),
     )
 
 
-class _Writer:
-    """Writes one top-level block. `at` is the length of what is written, `cursor` how far the source is used up."""
+class _BlockWriter(Writer):
+    """Writes one top-level block."""
 
     def __init__(self, lines: Lines, first: int, end: int) -> None:
-        self.lines, self.source = lines, lines.source
-        self.cursor, self.limit = lines.offset(first), lines.offset(end)
-        self.parts: list[str] = []
-        self.at = 0
-        self.spans: list[tuple[int, Span]] = []
-        self.marks = [Mark(0, self.cursor)]
-        self._open: dict[str, list[tuple[int, int, str]]] = {}
-        self._opened = 0
-        self._misses = 0
-        self._prefix: list[str] = [""]
+        super().__init__(lines.source, lines.offset(first), lines.offset(end))
+        self.lines = lines
         self._behind_marker = True
         self._quotes = 0
         self._quote_waits = False
-        self._link_words = 0
-        self._hollow = False
-
-    # ------------------------------------------------------------------------------------------------------------- small steps
-
-    def put(self, text: str) -> None:
-        self.parts.append(text)
-        self.at += len(text)
-
-    def mark(self, source: int) -> None:
-        last = self.marks[-1]
-        if self.at > last.shown and source >= last.source:
-            self.marks.append(Mark(self.at, source))
-
-    def find(self, words: str) -> None:
-        """Note where the next visible words stand. They are verbatim in the source behind the cursor, so that the nearest find is never
-        behind the true one; what is not (a cell's escaped pipe) is passed over, and a block full of it is left to its lines."""
-        if self._misses < _MOST_MISSES:
-            found = self.source.find(words, self.cursor, self.limit)
-            if found >= 0:
-                self.mark(found)
-                self.cursor = found + len(words)
-            else:
-                self._misses += 1
-
-    def open(self, kind: str, value: str = "") -> None:
-        self._opened += 1
-        self._open.setdefault(kind, []).append((self._opened, self.at, value))
-
-    def close(self, kind: str) -> int:
-        """Close the innermost span of a kind; only the outermost of a kind counts. Returns where it began."""
-        order, start, value = self._open[kind].pop()
-        if not self._open[kind] and self.at > start:
-            self.spans.append((order, Span(kind, start, self.at, value)))  # type: ignore[arg-type]  # kinds are ours alone
-        return start
 
     def begin(self, line: int, *, bare: bool = False) -> None:
         """Go to a new line for a block that begins at `line` of the source; the line of a marker just written is gone on with. `bare`: on a
         line of its own and without the blanks of the list around it, for code."""
         if not self._behind_marker:
             self.put("\n\n" if self.lines.blank_before(line) else "\n")
-            self.put("" if bare else self._prefix[-1])
+            self.put("" if bare else self.indents[-1])
         elif bare and self.at:
             self.put("\n")
         self._behind_marker = False
@@ -174,18 +123,6 @@ class _Writer:
             self.open("quote")
         self.cursor = max(self.cursor, self.lines.offset(line))
         self.mark(self.cursor)
-
-    def text(self, words: str) -> None:
-        """Words that may hold line breaks."""
-        first, *rest = words.split("\n")
-        self.find(first)
-        self.put(first)
-        for line in rest:
-            self.put("\n" + self._prefix[-1])
-            self.find(line)
-            self.put(line)
-
-    # ------------------------------------------------------------------------------------------------------------------ blocks
 
     def write(self, tokens: Sequence[Token]) -> None:
         i = 0
@@ -206,7 +143,7 @@ class _Writer:
                 case "list_item_open":
                     self.item(token, line, empty=tokens[i + 1].type == "list_item_close")
                 case "list_item_close":
-                    self._prefix.pop()
+                    self.indents.pop()
                     self._behind_marker = False
                 case "blockquote_open":
                     self.quote(line, empty=tokens[i + 1].type == "blockquote_close")
@@ -230,28 +167,28 @@ class _Writer:
         """A marker. What is indented in the source but not enough to be nested (two blanks under "1.") keeps its indent all the same."""
         self.begin(line)
         words = self.source[self.lines.offset(line) : self.lines.offset(line + 1)]
-        indent = "" if len(self._prefix) > 1 else " " * (len(words) - len(words.lstrip(" ")))
+        indent = "" if len(self.indents) > 1 else " " * (len(words) - len(words.lstrip(" ")))
         marker = indent + (token.info + token.markup if token.info else token.markup if empty or token.markup == "+" else "•")
         self.put(marker if empty else marker + " ")
-        self._prefix.append(self._prefix[-1] + " " * (len(marker) + 1))
+        self.indents.append(self.indents[-1] + " " * (len(marker) + 1))
         self._behind_marker = True
 
     def quote(self, line: int, *, empty: bool) -> None:
         self._quotes += 1
-        self._prefix.append(self._prefix[-1])
+        self.indents.append(self.indents[-1])
         if empty or self._quotes > 1:
             self.begin(line)
             self.put(">" if empty else "> ")
-            self._prefix[-1] += "> "
+            self.indents[-1] += "> "
             self._behind_marker = True
         else:
             self._quote_waits = True
 
     def unquote(self) -> None:
         self._quotes -= 1
-        self._prefix.pop()
+        self.indents.pop()
         self._behind_marker = False
-        if not self._quotes and self._open.get("quote"):
+        if not self._quotes and self.is_open("quote"):
             self.close("quote")
         self._quote_waits = False
 
@@ -290,7 +227,7 @@ class _Writer:
                 style = str(token.attrs.get("style", ""))
                 aligns.append("right" if style.endswith("right") else "center" if style.endswith("center") else "left")
             elif token.type == "inline":
-                rows[-1].append(" ".join(_plain(token.children or []).split()))
+                rows[-1].append(" ".join(plain(token.children or []).split()))
             i += 1
         self.begin(line, bare=True)
         self.open("pre")
@@ -300,91 +237,3 @@ class _Writer:
             self.put(words)
         self.close("pre")
         return i
-
-    # ------------------------------------------------------------------------------------------------------------------ inline
-
-    def inline(self, tokens: Sequence[Token]) -> None:
-        for token in tokens:
-            match token.type:
-                case "text":
-                    self.text(token.content)
-                case "text_special":
-                    self.find(token.markup)
-                    self.put(token.content)
-                case "softbreak" | "hardbreak":
-                    self.put("\n" + self._prefix[-1] + token.content)
-                case "code_inline":
-                    self.find(token.markup)
-                    self.open("code")
-                    self.text(token.content)
-                    self.close("code")
-                    self.find(token.markup)
-                case "strong_open" | "em_open" | "s_open":
-                    self.find(token.markup)
-                    self.open(_INLINE[token.type.removesuffix("_open")])
-                case "strong_close" | "em_close" | "s_close":
-                    self.find(token.markup)
-                    self.close(_INLINE[token.type.removesuffix("_close")])
-                case "link_open":
-                    self.find("<" if token.info == "auto" else "[")
-                    if address := str(token.attrs["href"]):
-                        self.open("link", address)
-                        self._link_words = len(self.parts)
-                    else:
-                        self.put("[")
-                        self._hollow = True
-                case "link_close":
-                    self.link_end(token)
-                case "image":
-                    self.image(token)
-                case _:
-                    pass
-
-    def link_end(self, token: Token) -> None:
-        if self._hollow and token.info != "auto":
-            self._hollow = False
-            self.text("]()")
-            return
-        address = self._open["link"][-1][2]
-        if not "".join(self.parts[self._link_words :]).strip():
-            self.put(address)
-        self.close("link")
-        if token.info != "auto":
-            self.find("](")
-            if self.source.startswith(address, self.cursor):
-                self.cursor += len(address)
-
-    def image(self, token: Token) -> None:
-        address = str(token.attrs["src"])
-        words = _plain(token.children or []).strip()
-        self.find("![")
-        if not address:
-            self.put(f"![{words}]()")
-            return
-        self.open("link", address)
-        self.put(words or address)
-        self.close("link")
-
-
-def _plain(tokens: Sequence[Token]) -> str:
-    """Inline text without spans, on one line; an address that its words do not show stands behind them."""
-    parts: list[str] = []
-    link, start = "", 0
-    for token in tokens:
-        match token.type:
-            case "softbreak" | "hardbreak":
-                parts.append(" ")
-            case "link_open":
-                link, start = str(token.attrs["href"]), len(parts)
-            case "link_close":
-                words = "".join(parts[start:]).strip()
-                if not link:
-                    parts[start:] = [f"[{words}]()"]
-                elif words not in (link, link.removeprefix("mailto:")):
-                    parts.append(f" ({link})" if words else link)
-            case "image":
-                words, address = _plain(token.children or []).strip(), str(token.attrs["src"])
-                parts.append((words or address) if address else f"![{words}]()")
-            case _:
-                parts.append(token.content)
-    return "".join(parts)

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from channels.base import Span
-from channels.blocks import Block, Mark, read
+from channels.blocks import Block, read
+from channels.inlines import Mark
 
 
 class Rich(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from telegram import MessageEntity
 
 from channels import markup
 from channels.base import Limits, Piece, Span
-from channels.blocks import Mark
+from channels.inlines import Mark
 from channels.markup import Rich
 from channels.split import split
 

@@ -1,4 +1,4 @@
-"""channels.markup and channels.blocks: Markdown to visible text, spans and places in the source."""
+"""channels.markup, channels.blocks and channels.inlines: Markdown to visible text, spans and places in the source."""
 
 from __future__ import annotations
 

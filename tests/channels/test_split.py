@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.base import Limits, Piece, Span
-from channels.blocks import Mark
+from channels.inlines import Mark
 from channels.markup import Rich, parse
 from channels.split import blank, split, units
 from tests.channels.markdown import markdown, well_nested
