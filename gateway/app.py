@@ -213,6 +213,10 @@ class Daemon:
         ]
         for task in self._reading:
             task.add_done_callback(self._channel_ended)
+        await self._first_contact()
+
+    async def _first_contact(self) -> None:
+        """Wait a while for the networks' first word, or for a signal; a refusal is known when it returns."""
         waits = [asyncio.ensure_future(supervisor.contacted.wait()) for supervisor in self.supervisors]
         ending = asyncio.ensure_future(self._ending.wait())
         everyone = asyncio.ensure_future(asyncio.wait(waits))
@@ -220,10 +224,8 @@ class Daemon:
         for wait in (everyone, ending, *waits):
             wait.cancel()
         await asyncio.gather(everyone, ending, *waits, return_exceptions=True)
-        refused = [task for task, supervisor in zip(self._reading, self.supervisors, strict=True) if supervisor.state == "stopped"]
-        if refused:  # let its end be seen before anybody hears that we are ready
-            await asyncio.wait(refused)
-            await self._ending.wait()
+        if stopped := [task for task, each in zip(self._reading, self.supervisors, strict=True) if each.state == "stopped"]:
+            await asyncio.wait(stopped)
 
     async def _serve_http(self) -> None:
         http = self.config.http
