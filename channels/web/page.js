@@ -15,6 +15,7 @@ const state = {
   live: new Map(), // key -> item of the feed
   unsent: new Map(), // key -> {key, id, text, failed, error}
   placed: new Map(), // input + role -> ms, when it was first seen live, so that nothing jumps when the history takes over
+  stale: new Set(), // keys of live items from before a gap; they go when the history is here
   seen: "", // the newest feed id
   before: { before: 0, notes: 0 }, // live turns, and commands' replies, of inputs before these are settled
   menu: [],
@@ -45,10 +46,11 @@ function arrange() {
   const entries = state.lines.map((line, index) => ({ ...line, key: "h" + line.seq, when: times[index], spot: index, n: 0 }));
   for (const item of state.live.values()) {
     if (item.deleted || (item.input && known.has(item.input + item.role))) continue;
-    let spot = state.lines.length - 1;
-    if (last.has(item.input)) spot = last.get(item.input) - (item.role === "user" ? 1 : 0); // what was asked stands before its answer
-    else if (item.note) while (spot >= 0 && times[spot] > item.at) spot -= 1;
-    entries.push({ ...item, when: item.at, spot: spot + 0.5 });
+    // What answers a line stands right behind it, what was asked before its answer, anything else behind all lines that are not newer.
+    let spot = state.lines.length - 0.5;
+    if (last.has(item.input)) spot = last.get(item.input) + (item.role === "user" ? -0.5 : 0.25);
+    else if (item.note) while (spot > 0 && times[spot - 0.5] > item.at) spot -= 1;
+    entries.push({ ...item, when: item.at, spot });
   }
   entries.sort((a, b) => a.spot - b.spot || a.n - b.n);
   for (const item of state.unsent.values()) if (!state.live.has(item.key)) entries.push({ ...item, role: "user", note: /^\/[a-z_]+(\s|$)/i.test(item.text) });
@@ -167,14 +169,19 @@ async function ask(path) {
 
 let fetching = false;
 let wanted = ""; // "", "more" or "all"
+let wake = () => {}; // ends the pause after a failure
 
 async function refresh(all) {
   if (wanted !== "all") wanted = all ? "all" : "more";
-  if (fetching) return;
+  if (fetching) {
+    wake();
+    return;
+  }
   fetching = true;
   while (wanted) {
     const whole = wanted === "all";
     const before = state.before;
+    const stale = [...state.stale];
     wanted = "";
     try {
       const last = state.lines.at(-1)?.seq ?? 0;
@@ -182,6 +189,7 @@ async function refresh(all) {
       if (whole) {
         state.lines = past.lines;
         $("earlier").hidden = !past.more;
+        for (const key of stale) if (state.stale.delete(key)) state.live.delete(key);
         for (const [key, item] of state.live) if (item.of < (item.note ? before.notes : before.before)) state.live.delete(key);
       } else state.lines.push(...past.lines.filter((line) => line.seq > last));
       forgetOld();
@@ -191,7 +199,10 @@ async function refresh(all) {
       draw();
     } catch {
       wanted = whole || wanted === "all" ? "all" : "more";
-      await new Promise((done) => setTimeout(done, 3000));
+      await new Promise((done) => {
+        wake = done;
+        setTimeout(done, 3000);
+      });
     }
   }
   fetching = false;
@@ -270,7 +281,7 @@ function connect() {
     link("on", "Connected");
     state.menu = hello.menu;
     if (hello.gap) {
-      state.live.clear();
+      state.stale = new Set(state.live.keys());
       state.before = { before: 0, notes: 0 };
     }
     refresh(hello.gap);
@@ -278,6 +289,7 @@ function connect() {
   source.addEventListener("item", (event) => {
     const item = JSON.parse(event.data);
     state.live.set(item.key, item);
+    state.stale.delete(item.key);
     if (item.role === "user") state.unsent.delete(item.key);
     if (item.input && !item.note) {
       const place = item.input + item.role;
