@@ -112,7 +112,7 @@ class HttpServer:
             raise
         self._runner, self._place = runner, place
         if place.path:
-            os.chmod(place.path, 0o660)
+            await asyncio.to_thread(os.chmod, place.path, 0o660)
         else:
             host, port = runner.addresses[0][:2]
             self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -125,7 +125,7 @@ class HttpServer:
             await runner.cleanup()
             if self._place is not None and self._place.path:
                 with suppress(FileNotFoundError):
-                    os.unlink(self._place.path)
+                    await asyncio.to_thread(os.unlink, self._place.path)
 
     async def _site(self, runner: web.AppRunner, place: Listen) -> web.BaseSite:
         if not place.path:
