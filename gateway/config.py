@@ -102,6 +102,8 @@ def demo(channel_types: ChannelTypes, *, local: bool, listen: str = "", env: Map
         path="",
         data_dir=data_dir(Path(), "", env),
         http=http,
+        # The embedded model reads some 250 tokens a second, anew with every question.
+        sessions=Sessions(history_tokens=2000),
         backend=Backend(kind="local" if local else "echo"),
         channels={"web": channel_types["web"]()},
         tokens={"web": token},
