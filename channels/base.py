@@ -270,7 +270,8 @@ class Desk(Protocol):
         """All sessions of the chat, newest last; [] for a chat that never talked."""
 
     async def history(self, address: Address, sender: Sender, name: str = "", after: int = 0) -> list[Shown]:
-        """What the chat's session `name` ("" the current one) shows behind seq `after`, as it stands after undo and retry."""
+        """What the chat's session `name` ("" the current one) shows behind seq `after`, as it stands after undo and retry: the newest
+        part, about as much as the model sees. Raises OSError where it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ class Daemon:
         tokens = {name: secret.reveal() for name, secret in config.tokens.items()} | {"web": self.web_token}
         self.channels: dict[str, Channel] = {
             name: importlib.import_module(CHANNELS[name].module).make(
-                settings, Context(token=tokens.get(name, ""), folder=folder / name, desk=desk, hosts=config.http.hosts)
+                settings,
+                Context(token=tokens.get(name, ""), folder=folder / name, desk=desk, hosts=(config.http.listen, *config.http.hosts)),
             )
             for name, settings in config.channels.items()
         }

@@ -1,9 +1,11 @@
-"""Reading access for channels that show whole conversations (`channels.base.Desk`). Reads beside the key locks and changes nothing."""
+"""Reading access for channels that show conversations (`channels.base.Desk`): the part that a window can need, with no lock and no change."""
 
 from __future__ import annotations
 
+import errno
+
 from channels.base import Address, Sender, SessionInfo, Shown
-from gateway.errors import NoSession
+from gateway.errors import Corrupt, NoSession
 from gateway.message import SessionKey
 from gateway.sessions import SessionManager
 
@@ -23,9 +25,11 @@ class SessionDesk:
         if not name:
             return []
         try:
-            session = await self._sessions.view(key, name)
+            session = await self._sessions.glance(key, name)
         except NoSession:
             return []
+        except Corrupt as error:  # the protocol's word for it; channels know nothing of ours
+            raise OSError(errno.EIO, error.text, error.path) from error
         shown: list[Shown] = []
         for line in session.messages:
             if line.seq <= after:

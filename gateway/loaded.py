@@ -214,6 +214,15 @@ class Loaded:
             self._tidy(entry)
             self.evict()
 
+    async def glance(self, key: SessionKey, name: str) -> Session:
+        """See `SessionManager.glance`."""
+        entry = self._entries.get((key, name))
+        if entry is not None and entry.session is not None and not entry.stale:
+            return entry.session
+        if not NAME.fullmatch(name):
+            raise NoSession(f"{key} has no session {name!r}")
+        return (await self._read(_Entry(key, name)))[0]
+
     async def view(self, key: SessionKey, name: str) -> Session:
         """See `SessionManager.view`."""
         if not NAME.fullmatch(name):

@@ -192,7 +192,9 @@ def setup(level: str, form: str, secrets: Iterable[str] = (), stream: BinaryIO |
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
-    root.handlers = [_Bridge(render, sink)]
+    bridge = _Bridge(render, sink)
+    bridge.setLevel(logging.WARNING)  # also for a library that thinks itself more important
+    root.handlers = [bridge]
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
     logging.raiseExceptions = False

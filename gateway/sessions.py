@@ -110,6 +110,11 @@ class SessionManager:
         """All of a session, as it is on record, for reading: nobody else's object, kept by nobody. Raises NoSession, Corrupt, OSError."""
         return await self._loaded.view(key, name)
 
+    async def glance(self, key: SessionKey, name: str) -> Session:
+        """The session's newest part, as much as a window can need, for reading at this moment only: it may be the loaded one, which goes
+        on changing. Takes no lock, and costs the same however long the session is. Raises NoSession, Corrupt, OSError."""
+        return await self._loaded.glance(key, name)
+
     def pin(self, key: SessionKey, name: str) -> None:
         """Keep at least the session's last seq at hand until `unpin`. Counted."""
         self._loaded.pin(key, name)

@@ -6,7 +6,6 @@ Reading is `poll` or `webhook`, both into `intake`; formatting is `render`; what
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import Awaitable, Sequence
@@ -51,8 +50,7 @@ _EXPIRED = "This button has expired."
 
 
 def make(settings: Settings, context: Context) -> TelegramChannel:
-    """Called by `gateway.app`. At level debug the library logs what people write; that is never wanted."""
-    logging.getLogger("telegram").setLevel(logging.INFO)
+    """Called by `gateway.app`."""
     return TelegramChannel(settings, context)
 
 

@@ -519,3 +519,15 @@ async def test_times_are_the_clocks(store: SessionLog) -> None:
     await sessions.commit(main, user("q"), sent(1))
     assert main.header.created == "1970-01-01T00:00:00.000Z"
     assert main.messages[0].at == "1970-01-01T00:00:01.500Z"
+
+
+async def test_a_glance_sees_the_newest_part_from_memory_or_from_the_file(store: SessionLog, sessions: SessionManager) -> None:
+    """Reading beside the lock gives what the holder of the lock has; what is no session is told."""
+    session = await sessions.current(KEY, for_="i1")
+    for n in range(30):
+        await ask(sessions, session, f"q{n}", f"a{n}")
+    assert words(await sessions.glance(KEY, "main")) == words(session)
+    assert words(await manager(store).glance(KEY, "main"))[-20:] == words(session)[-20:]
+    for name in ("none", "../main"):
+        with pytest.raises(NoSession):
+            await sessions.glance(KEY, name)
