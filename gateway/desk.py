@@ -1,4 +1,4 @@
-"""Reading access for channels that show conversations (`channels.base.Desk`): the part that a window can need, with no lock and no change."""
+"""Reading access for channels that show conversations (`channels.base.Desk`): no lock, no change, and a window's length at most."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ Reading is `poll` or `webhook`, both into `intake`; formatting is `render`; what
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Awaitable, Sequence
@@ -50,7 +51,8 @@ _EXPIRED = "This button has expired."
 
 
 def make(settings: Settings, context: Context) -> TelegramChannel:
-    """Called by `gateway.app`."""
+    """Called by `gateway.app`. Below WARNING the library logs what people write; that is never wanted, whoever sets the log up."""
+    logging.getLogger("telegram").setLevel(logging.WARNING)
     return TelegramChannel(settings, context)
 
 
