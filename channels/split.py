@@ -52,8 +52,7 @@ def split(rich: Rich, limits: Limits, overhead: Overhead | None = None) -> list[
             found.append((begin, text, spans))
     borders = _borders([rich.source(begin) for begin, _, _ in found[1:]], rich.size)
     return [
-        Piece(*_paired(text, spans), start=start, end=end)
-        for (_, text, spans), start, end in zip(found, borders, borders[1:], strict=False)
+        Piece(_paired(text, spans), spans, start, end) for (_, text, spans), start, end in zip(found, borders, borders[1:], strict=False)
     ]
 
 
@@ -229,8 +228,9 @@ def _clipped(spans: Sequence[Span], at: int, end: int) -> tuple[Span, ...]:
     return tuple(Span(span.kind, start, stop, span.value) for start, stop, span in parts if start < stop)
 
 
-def _paired(text: str, spans: tuple[Span, ...]) -> tuple[str, tuple[Span, ...]]:
-    """Direction isolates without their counterpart in this piece go, since they would turn all that follows; not those in code."""
+def _paired(text: str, spans: Sequence[Span]) -> str:
+    """Direction isolates without their counterpart in this piece would turn all that follows: a character without width or direction takes
+    their place, so that nothing moves. Those in code stay, as bytes of the code."""
     begun: list[int] = []
     alone: list[int] = []
     for match in _ISOLATE.finditer(text):
@@ -240,10 +240,11 @@ def _paired(text: str, spans: tuple[Span, ...]) -> tuple[str, tuple[Span, ...]]:
             begun.pop()
         else:
             alone.append(match.start())
+    if not begun and not alone:
+        return text
     codes = [(span.start, span.end) for span in spans if span.kind in ("pre", "code")]
-    gone = sorted(at for at in (*begun, *alone) if not any(start <= at < end for start, end in codes))
-    if not gone:
-        return text, spans
-    kept = "".join(text[start:end] for start, end in zip((0, *(at + 1 for at in gone)), (*gone, len(text)), strict=True))
-    moved = (Span(s.kind, s.start - bisect_left(gone, s.start), s.end - bisect_left(gone, s.end), s.value) for s in spans)
-    return kept, tuple(span for span in moved if span.start < span.end)
+    characters = list(text)
+    for at in (*begun, *alone):
+        if not any(start <= at < end for start, end in codes):
+            characters[at] = "\u200b"
+    return "".join(characters)
