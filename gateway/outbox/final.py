@@ -99,7 +99,6 @@ class Final:
     async def _edit(self, part: _Part, message_id: str) -> None:
         if self._slots.shows(part.number, part.piece) and not part.buttons:
             return
-        self._slots.shown.pop(part.number, None)
         for piece, buttons, _ in self._variants(part):
             try:
                 await self._wire.call(partial(self._channel.edit, self._address, message_id, piece, buttons=buttons), again=True)

@@ -70,8 +70,6 @@ class Lane:
         """Queue a delivery behind the others; its stream ends here."""
         if job.stream is not None:
             job.stream.ended = True
-            if job.stream in self.streams:
-                self.streams.remove(job.stream)
         self.jobs.append(job)
         self.wire.pace.jobs += 1
         self._wake.set()

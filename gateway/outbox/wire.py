@@ -33,8 +33,13 @@ class Records:
         """One record. Cancelling the caller does not cut it. Raises what the ledger raises."""
         future: asyncio.Future[None] = asyncio.ensure_future(call())
         self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
+        future.add_done_callback(self._ended)
         await asyncio.shield(future)
+
+    def _ended(self, future: asyncio.Future[None]) -> None:
+        self._under_way.discard(future)
+        if not future.cancelled():
+            future.exception()  # whoever waits is told; nobody may be left to
 
     async def settle(self) -> None:
         """Wait for those that began."""
@@ -137,7 +142,11 @@ class Wire:
                 tries += 1
                 if tries in {1, 10}:
                     log.error("cannot record a delivery, repeated", channel=self.address.channel, chat=self.address.chat, error=str(error))
-            await self.pause(tries)
+            try:
+                await self.pause(tries)
+            except asyncio.CancelledError:
+                await self.record_last(call)
+                raise
 
     async def record_once(self, call: Callable[[], Awaitable[None]]) -> None:
         """Raises OSError where it could not be recorded."""

@@ -7,13 +7,13 @@ not, loses calls and answers. What happens to a call is scripted by fates. `Book
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp.web import RouteDef
 
-from channels.base import Accept, Address, Button, CommandInfo, Limits, Lost, Pacing, Piece, Rejected, Retry, Span
+from channels.base import Accept, Address, Button, CommandInfo, Limits, Lost, Pacing, Piece, Refused, Rejected, Retry, Span
 from gateway.outbox import Delivery
 
 NO_PACING = Pacing()
@@ -63,11 +63,14 @@ class Net:
     """By operation, or "any": what becomes of the next calls, one each."""
     judge: Callable[[Call], Fate] = lambda call: None
     """Asked when no fate is left."""
+    cut_lands: bool = False
+    """A call that is cut on its way has its effect all the same."""
     calls: list[Call] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """What a caller must not do, and did."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """How often a text was refused."""
     messages: dict[Address, dict[str, str]] = field(default_factory=dict)
-    contents: list[tuple[Address, str, str]] = field(default_factory=list)
     renders: int = 0
     name: str = "net"
     backlog: float = 0.0
@@ -94,6 +97,10 @@ class Net:
 
     def fail(self, op: str, *fates: Fate) -> None:
         self.fates.setdefault(op, deque()).extend(fates)
+
+    def forgive(self) -> None:
+        """Whoever calls now did not hear that they were asked to wait."""
+        self._wait.clear()
 
     # the sending half
 
@@ -139,10 +146,17 @@ class Net:
         try:
             fates = self.fates.get(call.op) or self.fates.get("any")
             fate = fates.popleft() if fates else self.judge(call)
-            await asyncio.sleep(fate.seconds if isinstance(fate, Slow) else self.latency)
+            try:
+                await asyncio.sleep(fate.seconds if isinstance(fate, Slow) else self.latency)
+            except asyncio.CancelledError:
+                if self.cut_lands:
+                    effect()
+                raise
             if isinstance(fate, Retry):
                 scope = "" if fate.everywhere else call.address.chat
                 self._wait[scope] = max(self._wait.get(scope, 0.0), self._now() + fate.after)
+            if isinstance(fate, Refused):
+                self.refused[call.text] += 1
             if isinstance(fate, Exception):
                 raise fate
             result = effect()
@@ -197,6 +211,8 @@ class Book:
     fates: dict[str, deque[Exception | None]] = field(default_factory=dict)
     latency: float = 0.0
     closed: bool = False
+    dead: bool = False
+    """The process was killed: nothing is written any more."""
     faults: list[str] = field(default_factory=list)
 
     def fail(self, kind: str, *fates: Exception | None) -> None:
@@ -225,6 +241,8 @@ class Book:
         await self._write("finished", ("finished", delivery.input_id, reason))
 
     async def _write(self, kind: str, line: tuple[object, ...]) -> None:
+        if self.dead:
+            return
         if self.closed:
             self.faults.append(f"called after close: {line}")
         await asyncio.sleep(self.latency)
