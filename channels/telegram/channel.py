@@ -28,6 +28,7 @@ from telegram import (
 from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
 from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Lost, Pacing, Piece, Refused, Unknown
+from channels.markup import Parser
 from channels.telegram.errors import NO_REPLY_TARGET, NOT_MODIFIED, QUERY_TOO_OLD, says, translate
 from channels.telegram.intake import Intake
 from channels.telegram.moves import Moves
@@ -61,6 +62,7 @@ class TelegramChannel:
 
     def __init__(self, settings: Settings, context: Context) -> None:
         token = context.token or settings.token.reveal()
+        self._parser = Parser()
         self.limits = LIMITS
         self.pacing = Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
         self.backlog = float(settings.backlog)
@@ -211,7 +213,7 @@ class TelegramChannel:
     # ------------------------------------------------------------------------------------------------------------------ sending
 
     def render(self, markdown: str) -> list[Piece]:
-        return render(markdown)
+        return render(markdown, self._parser.parse)
 
     async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
         chat = self._moves.now(address.chat)
