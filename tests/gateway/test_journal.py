@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from channels.base import Address, Inbound, Sender
-from gateway.journal import Journal
+from gateway.journal import Journal, read_sidecar
 from gateway.records import (
     Accepted,
     Delivered,
@@ -24,6 +24,7 @@ from gateway.records import (
     Foreign,
     Placed,
     Record,
+    Refused,
     Sealed,
     Started,
     decode_record,
@@ -225,10 +226,22 @@ class TestStart:
         """An id that was finished and, long after, is accepted anew, is open: the old end does not end the new one."""
         async with opened(tmp_path, writer, clock) as (journal, _):
             await fill(journal, [1], clock)
+            await journal.append([accepted(2)])
             await fill(journal, range(100, 130), clock)
             await journal.append([accepted(1)])
         async with opened(tmp_path, writer, clock) as (_, records):
-            assert records == [accepted(1)]
+            assert records == [accepted(2), accepted(1)]
+
+    async def test_what_was_refused_in_silence(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
+        """A refusal that nobody is told of is over at once: it comes back at no start and keeps no segment."""
+        refused = Refused(n=1, at=START, key="telegram:1", inbound=accepted(1).inbound, reason="access")
+        async with opened(tmp_path, writer, clock) as (journal, _):
+            await journal.append([refused])
+            await fill(journal, range(100, 130), clock)
+        clock.now += 9 * DAY
+        async with opened(tmp_path, writer, clock) as (journal, records):
+            assert records == []
+            assert "000001.jsonl" not in names(tmp_path)
 
     async def test_turns_of_today(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
         """Turns are counted by day and person over all segments, sealed or not."""
@@ -272,6 +285,19 @@ class TestDamage:
         assert [(entry["log_level"], entry["file"]) for entry in logs] == ([] if content is None else [("warning", str(place))])
         if isinstance(damaged, bytes):
             assert place.with_suffix(".ids.bad").read_bytes() == damaged
+
+    async def test_a_sidecar_that_does_not_fit(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
+        """A sidecar of another state of its segment (killed between the two, edited by hand) is not believed."""
+        async with opened(tmp_path, writer, clock) as (journal, _):
+            await fill(journal, [0], clock, end=False)
+            await fill(journal, range(1, 30), clock)
+        with (tmp_path / "journal" / "000001.jsonl").open("ab") as file:
+            file.write(encode_record(finished(0)))
+        async with opened(tmp_path, writer, clock) as (journal, records):
+            assert records == []
+        sealed = read_sidecar(tmp_path / "journal" / "000001.jsonl")
+        assert sealed is not None
+        assert dict(sealed.marks())[mark("t:0")] == 3
 
     async def test_of_lines(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
         """Lines that are no records are passed over with one warning a segment, and left; those of unknown types are kept in silence."""
@@ -347,8 +373,11 @@ class TestFullDisk:
                 await journal.append([accepted(2)])
             assert not journal.seen(mark("t:1"))
             assert journal.seen(mark("t:2"))
+            clock.now += DAY
+            await journal.append([accepted(3, clock.now)])
+        assert read_sidecar(tmp_path / "journal" / "000001.jsonl") is not None
         async with opened(tmp_path, writer, clock) as (journal, records):
-            assert records == [accepted(2)]
+            assert records == [accepted(2), accepted(3, clock.now)]
             assert not journal.seen(mark("t:1"))
 
     async def test_no_room_for_a_sidecar(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:

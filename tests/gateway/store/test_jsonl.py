@@ -260,8 +260,9 @@ class TestFullDisk:
             behind = store.append(KEY, "main", talk(5, 5), 4, 5)
             results = await asyncio.gather(full, behind, return_exceptions=True)
             assert [type(result) for result in results] == [OSError, Conflict]
-            with pytest.raises(Conflict):
+            with pytest.raises(Conflict) as caught:
                 await store.append(KEY, "main", talk(4, 4), 3, 4)
+            assert caught.value.found == 3
             assert (await store.tail(KEY, "main", 9)).last == 3
             assert await store.append(KEY, "main", talk(4, 4), 3, 4) == 4
         assert main_file(tmp_path).read_bytes() == before + said(4)
@@ -382,7 +383,7 @@ class TestCost:
         before, began = counter("rchar"), time.monotonic()
         assert len(await store.sessions(KEY)) == 1000
         assert len(await store.keys()) == 1001
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         assert counter("rchar") - before < 40_000_000
 
     async def test_a_large_fork_is_a_copy(self, store: JsonlStore, tmp_path: Path) -> None:
@@ -409,6 +410,7 @@ class TestCost:
         assert [decode_event(each).seq for each in tail.lines] == list(range(9_980, 9_991))
         dropped = main_file(tmp_path).read_bytes().partition(b'{"seq":9991,')[2]
         assert main_file(tmp_path).with_name("west.jsonl").stat().st_size == size - len(dropped) - len(b'{"seq":9991,')
+        await store.delete(KEY)  # pytest keeps the folder for a while
 
     async def test_the_loop_is_not_blocked(self, store: JsonlStore, tmp_path: Path) -> None:
         """While a large session is read, the loop turns."""
