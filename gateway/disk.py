@@ -1,7 +1,7 @@
 """The ground floor of everything on disk: private files and folders, files that appear whole, and the folder's lock.
 
 It knows no formats: bytes, paths and sizes. Appending is the job of `gateway.writer`, lines and their repair that of `gateway.lines`.
-Called by those two, `gateway.store.jsonl` and `gateway.journal`; `lock_folder` by `gateway.app`.
+Called by those two, `gateway.store` and `gateway.segments`; `lock_folder` by `gateway.app`.
 
 Private means: folders 0700, files 0600 whatever the umask, no symbolic link followed at the last step, nothing handed to a child process.
 Everything here blocks; on the loop it runs through `aiofiles.os.wrap`.

@@ -1,179 +1,28 @@
-"""The inbox's journal on disk: segments, their rotation, their sidecars, and the end of old ones.
+"""The inbox's journal: which segment is written to, which inputs are open, which were seen, and the end of old segments.
 
-    journal/000042.jsonl    a segment: one record a line (`gateway.records`)
-    journal/000042.ids      its sidecar, once nothing is written to it any more: enough to start without reading it
-    journal/000042.torn     fragments that a crash left at its end
-
-It knows which inputs are open and which were seen, by their hash; what an input is and what its states are is `gateway.inbox`'s, the only
-caller. A sidecar is derived: one that is missing or damaged is made anew from its segment, which alone is the truth.
+It knows inputs by their hash; what an input is and what its states are is `gateway.inbox`'s, the only caller. The files themselves are
+`gateway.segments`'.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
-from gateway.disk import NEW, make_folder, new_file, open_private, tighten, write_all
-from gateway.lines import UNREADABLE, forwards, read_exactly, repair_tail
-from gateway.records import ACCEPTED, DAY, FINISHED, Accepted, Facts, Finished, Record, Refused, Sealed, decode_record, encode_record, mark
+from gateway.records import ACCEPTED, DAY, Accepted, Facts, Finished, Record, Refused, Sealed, encode_record, mark
+from gateway.segments import delete, drop_torn, gather, load, rewrite, unfinished, write_sidecar
 from gateway.threads import Threads
 from gateway.writer import Writer
 
 log = structlog.get_logger(__name__)
 
 ROTATE = 8 * 1024 * 1024
-_SEGMENT = re.compile(r"([0-9]{6,})\.jsonl")
-
-# ------------------------------------------------------------------------------------------------------- one segment, off the loop
-
-
-def scan(path: Path, *, tell: bool) -> Iterator[Record]:
-    """The records of a segment. Lines that are none are passed over, and `tell`ed of at the end; a last one without newline is not there
-    yet."""
-    bad, first = 0, 0
-    fd = open_private(path, os.O_RDONLY)
-    try:
-        for line in forwards(fd, os.fstat(fd).st_size):
-            try:
-                yield decode_record(line.data)
-            except UNREADABLE:
-                if line.data.strip():
-                    bad, first = bad + 1, first if bad else line.offset
-    finally:
-        os.close(fd)
-    if bad and tell:
-        log.warning("bad lines passed over", file=str(path), lines=bad, offset=first)
-
-
-def gather(path: Path) -> Facts:
-    facts = Facts()
-    for record in scan(path, tell=True):
-        facts.add(record)
-    return facts
-
-
-def sidecar(path: Path) -> Path:
-    return path.with_suffix(".ids")
-
-
-def read_sidecar(path: Path) -> Sealed | None:
-    """The facts of the segment `path`, None where they have to be gathered. A damaged sidecar is put aside, not lost."""
-    place = sidecar(path)
-    try:
-        fd = open_private(place, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        _put_aside(place, error)
-        return None
-    try:
-        sealed = Sealed.decode(read_exactly(fd, os.fstat(fd).st_size, 0))
-    except (OSError, *UNREADABLE) as error:
-        _put_aside(place, error)
-        return None
-    finally:
-        os.close(fd)
-    return sealed if sealed.size == os.stat(path).st_size else None  # the segment was blanked, and then the daemon killed
-
-
-def _put_aside(place: Path, error: Exception) -> None:
-    log.warning("damaged sidecar put aside, made anew from its segment", file=str(place), why=str(error))
-    with suppress(OSError):
-        os.replace(place, place.with_suffix(".ids.bad"))
-
-
-def write_sidecar(path: Path, sealed: Sealed) -> None:
-    """A full disk is no harm: the next start gathers the facts from the segment."""
-    try:
-        with new_file(sidecar(path), replace=True) as fd:
-            write_all(fd, sealed.encode())
-    except OSError as error:
-        log.warning("no sidecar written", file=str(path), why=str(error))
-
-
-def rewrite(path: Path, change: Callable[[bytes, Record | None], bytes]) -> bool:
-    """Each line replaced by what `change` makes of it, in a copy that takes the segment's place; False where nothing changes."""
-    old: list[bytes] = []
-    new: list[bytes] = []
-    fd = open_private(path, os.O_RDONLY)
-    try:
-        for line in forwards(fd, os.fstat(fd).st_size):
-            try:
-                record: Record | None = decode_record(line.data)
-            except UNREADABLE:
-                record = None
-            old.append(line.data)
-            new.append(change(line.data, record))
-    finally:
-        os.close(fd)
-    if old == new:
-        return False
-    with new_file(path, replace=True) as out:
-        write_all(out, b"".join(new))
-    return True
-
-
-class _Loaded(NamedTuple):
-    number: int
-    path: Path
-    facts: Facts
-    sealed: Sealed
-
-
-def load(folder: Path) -> list[_Loaded]:
-    """All segments, oldest first, repaired. Reads the newest one, and those without a good sidecar, which get one."""
-    make_folder(folder)
-    tighten(folder, lambda path: path.unlink() if path.name.startswith(NEW) else None)
-    numbers = sorted((int(match[1]), name) for name in os.listdir(folder) if (match := _SEGMENT.fullmatch(name)))
-    kept = {Path(name).stem for _, name in numbers}
-    for name in os.listdir(folder):
-        if name.endswith(".ids") and name[:-4] not in kept:  # its segment was deleted, and then the daemon killed
-            (folder / name).unlink(missing_ok=True)
-    loaded: list[_Loaded] = []
-    for number, name in numbers:
-        path = folder / name
-        newest = number == numbers[-1][0]
-        sealed = None if newest else read_sidecar(path)
-        facts = Facts()
-        if sealed is None:
-            size = repair_tail(path)
-            facts = gather(path)
-            if not facts.last:  # nothing readable in it: what was set aside from it still has its time
-                facts.last = os.stat(path).st_mtime
-            sealed = facts.seal(size)
-            if not newest:
-                write_sidecar(path, sealed)
-        loaded.append(_Loaded(number, path, facts, sealed))
-    return loaded
-
-
-def unfinished(loaded: Sequence[_Loaded]) -> tuple[dict[int, int], list[Record]]:
-    """Open inputs with the place in `loaded` of the segment that accepted them, and all records about them, in order. Reads only the
-    segments that speak of one."""
-    where: dict[int, int] = {}
-    for place, segment in enumerate(loaded):
-        for seen, flags in segment.sealed.marks():
-            if flags & ACCEPTED:
-                where[seen] = place
-            if flags & FINISHED:
-                where.pop(seen, None)
-    records: list[Record] = []
-    for place, segment in enumerate(loaded):
-        if any(where.get(seen, place + 1) <= place for seen in segment.sealed.hashes):
-            found = scan(segment.path, tell=not segment.facts.marks)  # once a start: gathering its facts told already
-            records += (record for record in found if record.id and where.get(mark(record.id), place + 1) <= place)
-    return where, records
-
-
-# ------------------------------------------------------------------------------------------------------------------------- journal
 
 
 class _Segment:
@@ -308,7 +157,7 @@ class Journal:
                 if oldest.sealed is None or last >= now - self._horizon or oldest in self._open.values():
                     break
                 try:
-                    await self._threads.hop(_delete, oldest.path)
+                    await self._threads.hop(delete, oldest.path)
                 except OSError as error:
                     log.warning("old segment not deleted", file=str(oldest.path), why=str(error))
                     break
@@ -335,16 +184,4 @@ class Journal:
                         segment.size = (await self._threads.hop(os.stat, segment.path)).st_size
                         segment.sealed = facts.seal(segment.size)
                         await self._threads.hop(write_sidecar, segment.path, segment.sealed)
-            await self._threads.hop(_drop_torn, self._folder)
-
-
-def _delete(path: Path) -> None:
-    """The segment first: a sidecar alone is seen as such and removed, a segment alone would come back to life."""
-    for each in (path, sidecar(path), path.with_suffix(".ids.bad"), path.with_suffix(".torn")):
-        with suppress(FileNotFoundError):
-            os.unlink(each)
-
-
-def _drop_torn(folder: Path) -> None:
-    for path in folder.glob("*.torn"):
-        path.unlink(missing_ok=True)
+            await self._threads.hop(drop_torn, self._folder)

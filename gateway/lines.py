@@ -1,7 +1,7 @@
 """Files of lines: reading them from either end, and repairing a torn tail (rule 7).
 
 A line is bytes up to and with `\\n`; nothing else ends one. What a line means is the caller's. Everything here blocks, and reads at most a
-block more than it gives out. Called by `gateway.store.jsonl`, `gateway.journal` and the access log, off the loop.
+block more than it gives out. Called by `gateway.store`, `gateway.segments` and the access log, off the loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The lines of the inbox's journal, what each means, and what is remembered of a whole segment of them. Pure: bytes and values, no files.
 
-Called by `gateway.journal`, which keeps them, and `gateway.inbox`, which folds them to states.
+Called by `gateway.journal` and `gateway.segments`, which keep them, and `gateway.inbox`, which folds them to states.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions as files: where they are, and the blocking work on one of them. No loop, no memory: `gateway.store.jsonl` has both.
+"""Sessions as files: the blocking work on them. Where they are is in `gateway.store.names`; loop and memory are `gateway.store.jsonl`'s.
 
 Every reader is given the size up to which the file is acknowledged, so that it may run beside an append. A line that is no event is left
 where it is, passed over, and its offset reported. Nothing here writes to a file whose header cannot be read.
@@ -12,26 +12,21 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from gateway.disk import NEW, new_file, open_private, write_all
-from gateway.errors import Corrupt, NoSession
+from gateway.errors import Corrupt
 from gateway.lines import BLOCK, UNREADABLE, backwards, forwards, read_exactly, repair_tail, whole_lines
 from gateway.message import FORMAT_VERSION, NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, decode_header, encode_line
 from gateway.store.base import Listed, Tail
-
-CHAT = "_chat.jsonl"
-"""The key's pointer and settings. No session can have this name."""
+from gateway.store.names import key_folder
 
 GONE = ".gone-"
 """How a folder is called while it is being deleted."""
 
-_KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_:@")
-_LONGEST = 100
 _HEADER = 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _chat = msgspec.json.Decoder(Chat)
@@ -44,32 +39,6 @@ class Known(NamedTuple):
     """Where the header ends."""
     size: int
     last: int
-
-
-# ------------------------------------------------------------------------------------------------------------------------ names
-
-
-def folder_name(text: str) -> str:
-    """One path component for any text: different texts never share one, not even where the file system ignores case or normalizes.
-
-    Lower-case letters, digits and `-_:@` stand for themselves, every other byte is `%xx`; nothing begins with a dot. What comes out longer
-    than 100 is cut, and told apart by a hash (`~` occurs in no other); the true key stands in the headers.
-    """
-    quoted = "".join(c if c in _KEPT else "".join(f"%{byte:02x}" for byte in c.encode()) for c in text)
-    if len(quoted) > _LONGEST:
-        return f"{quoted[:35]}~{sha256(text.encode()).hexdigest()}"
-    return quoted or "%"
-
-
-def key_folder(root: Path, key: SessionKey) -> Path:
-    return root / folder_name(key.channel) / folder_name(str(key).partition(":")[2])
-
-
-def session_file(root: Path, key: SessionKey, name: str) -> Path:
-    """Raises NoSession where no session can be called so: a name is never a path."""
-    if not NAME.fullmatch(name):
-        raise NoSession(f"no session can be called {name!r}")
-    return key_folder(root, key) / f"{name}.jsonl"
 
 
 # ---------------------------------------------------------------------------------------------------------------------- reading

@@ -25,6 +25,7 @@ from gateway.errors import Conflict, NoSession, SessionExists, StartError, Store
 from gateway.message import NAME, Chat, Header, SessionKey
 from gateway.store import files
 from gateway.store.base import Listed, Tail
+from gateway.store.names import key_folder, session_file
 from gateway.store.pointers import Pointers, bound, fail
 from gateway.threads import Threads
 from gateway.writer import Fence, Overtaken, Writer
@@ -151,7 +152,7 @@ class JsonlStore:
     def _session(self, key: SessionKey, name: str) -> _Session:
         session = self._sessions.get((key, name))
         if session is None:
-            session = self._sessions[key, name] = _Session(key, name, files.session_file(self._root, key, name))
+            session = self._sessions[key, name] = _Session(key, name, session_file(self._root, key, name))
             bound(self._sessions, self._known)
         else:
             self._sessions.move_to_end((key, name))
@@ -231,7 +232,7 @@ class JsonlStore:
                     raise Conflict(session.last, 0) from None
 
     async def sessions(self, key: SessionKey) -> list[Listed]:
-        found, unreadable = await self._hop(files.list_sessions, files.key_folder(self._root, key), key)
+        found, unreadable = await self._hop(files.list_sessions, key_folder(self._root, key), key)
         if unreadable:
             log.warning("sessions left out of a list", key=str(key), sessions=len(unreadable), first=unreadable[0])
         return found
@@ -254,7 +255,7 @@ class JsonlStore:
     def _new_path(self, key: SessionKey, name: str) -> Path:
         if not NAME.fullmatch(name):
             raise ValueError(f"not a session name: {name!r}")
-        return files.session_file(self._root, key, name)
+        return session_file(self._root, key, name)
 
     async def _make(self, key: SessionKey, name: str, making: Awaitable[files.Known]) -> None:
         try:
@@ -270,10 +271,10 @@ class JsonlStore:
             self._forget(session)
         if not name:
             self._pointers.forget(key)
-            await self._hop(files.delete_folder, files.key_folder(self._root, key))
+            await self._hop(files.delete_folder, key_folder(self._root, key))
             return
         try:
-            await self._hop(files.delete_session, files.session_file(self._root, key, name))
+            await self._hop(files.delete_session, session_file(self._root, key, name))
         except FileNotFoundError:
             raise NoSession(f"{key} has no session {name}") from None
 

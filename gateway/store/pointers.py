@@ -15,6 +15,7 @@ import structlog
 
 from gateway.message import Chat, SessionKey, encode_line
 from gateway.store import files
+from gateway.store.names import chat_file
 from gateway.threads import Threads
 from gateway.writer import Writer
 
@@ -70,7 +71,7 @@ class Pointers:
         self._writer.append(self._file(key), line).add_done_callback(partial(_changed, future))
 
     def _file(self, key: SessionKey) -> Path:
-        return files.key_folder(self._root, key) / files.CHAT
+        return chat_file(self._root, key)
 
     def _pointer(self, key: SessionKey) -> _Pointer:
         pointer = self._pointers.setdefault(key, _Pointer())

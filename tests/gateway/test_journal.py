@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from channels.base import Address, Inbound, Sender
-from gateway.journal import Journal, read_sidecar
+from gateway.journal import Journal
 from gateway.records import (
     Accepted,
     Delivered,
@@ -31,6 +31,7 @@ from gateway.records import (
     encode_record,
     mark,
 )
+from gateway.segments import read_sidecar
 from gateway.writer import Writer
 from tests.gateway.disk_tools import counter, file_limit, open_to_others
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from gateway.errors import Corrupt, SessionExists
 from gateway.message import Chat, Header, Message, SessionKey, decode_event, encode_line
-from gateway.store.files import key_folder
 from gateway.store.jsonl import JsonlStore
+from gateway.store.names import key_folder
 from gateway.writer import Writer
 
 KEY = SessionKey("telegram", "12345")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import Conflict, NoSession, SessionExists, StartError
 from gateway.message import Chat, Header, Message, SessionKey, State, decode_event, encode_line
-from gateway.store.files import folder_name, key_folder
 from gateway.store.jsonl import JsonlStore
+from gateway.store.names import folder_name, key_folder
 from gateway.writer import Writer
 from tests.gateway.disk_tools import counter, file_limit, fill, open_to_others, small_disk, umask
 
