@@ -30,7 +30,7 @@ MOST_RANGES = 16
 MOST_SENT = 256
 """Answers whose delivery is remembered: more than a lane and a start's backlog can hold for one session."""
 BASE_SIZE = 2000
-"""Bytes of an empty session with its place in the manager (measured with tracemalloc, rounded up)."""
+"""Bytes of an empty session with its place in the manager (tracemalloc says 1,500; rounded up)."""
 
 
 class Keep(NamedTuple):
@@ -168,10 +168,11 @@ class Session:
     def _summarize(self, event: Summary) -> None:
         if self._summary is not None:
             self.size -= len(self._summary.content)
-        upto = min(event.upto, event.seq)  # it cannot tell of what comes after it
-        self._summary = event if upto == event.upto else msgspec.structs.replace(event, upto=upto)
-        self._wanted = 0
-        self.size += len(event.content)
+        self._summary, self._wanted = None, 0
+        if event.content.strip():  # one without a word stands for nothing
+            upto = min(event.upto, event.seq)  # it cannot tell of what comes after it
+            self._summary = event if upto == event.upto else msgspec.structs.replace(event, upto=upto)
+            self.size += len(event.content)
 
     def _state(self, event: State) -> None:
         """Repeats what is known to whoever has seen all before it; tells the rest to whoever has read only an end."""
@@ -305,7 +306,7 @@ class Session:
 
 
 def weight(message: Message) -> int:
-    """Bytes that a message holds in memory, an estimate from above."""
+    """Bytes that a message holds in memory, an estimate from above (by tracemalloc: 1.4 times the truth for text, 1.9 for tool calls)."""
     size = 700 + sum(sys.getsizeof(text) for text in (message.content, message.quote, message.reasoning, message.for_) if text)
     if message.tool_calls:
         size += sum(600 + 4 * len(msgspec.json.encode(call.arguments)) for call in message.tool_calls)

@@ -59,8 +59,7 @@ def build(session: Session, *, system: str, messages: int, tokens: int, names: b
     """
     held = session.messages
     summary = session.summary
-    told = SUMMARY + summary.content if summary is not None and summary.content.strip() else ""
-    covered = summary.upto if summary is not None and told else 0
+    told, covered = (SUMMARY + summary.content, summary.upto) if summary is not None else ("", 0)
     newest, start = _choose(held, messages, tokens - (estimate(told) if told else 0), covered)
     body = _render(held[start:], newest - start, names)
     if start == newest:

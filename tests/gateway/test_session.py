@@ -112,6 +112,25 @@ def test_a_summary_cannot_tell_of_what_comes_after_it() -> None:
     assert [m.content for m in build(session, system="", messages=9, tokens=999).messages][1:] == ["q2", "a2"]
 
 
+def test_a_summary_without_a_word_stands_for_nothing() -> None:
+    """An empty summary takes the place of the one before and hides no message."""
+    session = session_of(user("q1"), answer("a1"), summary(2), user("q2"), answer("a2"), summary(4, " "), user("q3"))
+    assert session.summary is None
+    assert len(build(session, system="", messages=9, tokens=999).messages) == 5
+
+
+def test_what_a_summary_tells_of_need_not_be_read() -> None:
+    """A session of which only the end was read is not short where the summary stands for the rest; where the summary itself was not read,
+    it is."""
+    lines = with_states([user(f"q{n}") for n in range(6)], 0)
+    lines += numbered([summary(6), user("now")], 7)
+    state = folded(lines).state(9, "t")
+    told_of = msgspec.structs.replace(summary(6), seq=10)
+    assert not folded([*lines[-2:], state, told_of], SMALL, whole=False, replay=True).short
+    assert folded([*lines[-2:], state], SMALL, whole=False, replay=True).short
+    assert folded([*lines[-2:], state, msgspec.structs.replace(told_of, upto=5)], SMALL, whole=False, replay=True).short
+
+
 # --------------------------------------------------------------------------------------------------------------------- settled (D17)
 
 
