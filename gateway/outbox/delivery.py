@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from channels.base import Address, Button, Limits, Piece
+from channels.markup import Rich
+from channels.split import split
 
 PLACEHOLDER = Piece("…")
 """What a streamed answer's message holds until words go into it by edit."""
@@ -27,7 +29,7 @@ class Delivery:
     key: str
     address: Address
     text: str
-    """Markdown. Nothing visible in it: nothing is sent, and what was placed is taken away."""
+    """Markdown. A reply with nothing visible in it: nothing is sent, and what was placed is taken away."""
     answer: tuple[str, int] | None = None
     """Session name and seq of a committed answer; None: a reply that the journal holds."""
     direct: bool = True
@@ -94,3 +96,8 @@ def plain(piece: Piece, source: str, limits: Limits) -> Piece:
     words = source[piece.start : piece.end].strip("\n")
     units = max(len(words), len(words.encode("utf-16-le", "surrogatepass")) // 2)
     return Piece(words if words.strip() and units <= limits.units else piece.text, (), piece.start, piece.end)
+
+
+def as_written(source: str, limits: Limits) -> list[Piece]:
+    """Pieces of the Markdown source itself, for an answer whose markup shows nothing ("---", "&nbsp;"): better that than silence."""
+    return split(Rich(source, size=len(source)), limits)

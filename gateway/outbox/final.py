@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from channels.base import Button, Gone, Lost, Piece, Refused, Unknown
-from gateway.outbox.delivery import MARK, Delivery, Slots, nonce, plain
+from gateway.outbox.delivery import MARK, Delivery, Slots, as_written, nonce, plain
 from gateway.outbox.wire import Wire
 
 log = structlog.get_logger(__name__)
@@ -46,6 +46,8 @@ class Final:
         """Returns the reason for `Ledger.finished`. Raises Gone, and whatever is unexpected."""
         delivery = self._delivery
         pieces = self._channel.render(delivery.text)
+        if not pieces and delivery.answer is not None:
+            pieces = as_written(delivery.text, self._channel.limits)
         for number, piece in enumerate(pieces):
             if 0 < piece.end <= delivery.sent_to:
                 continue

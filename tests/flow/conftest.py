@@ -26,6 +26,12 @@ async def model() -> AsyncIterator[FakeModel]:
 
 
 @pytest.fixture
-async def daemon(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> AsyncIterator[Daemon]:
-    async with Daemon(tmp_path, config(tg, model)) as running:
+def streaming() -> str:
+    """How the daemon shows an answer; tests parametrize it."""
+    return "edit"
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path, tg: FakeTelegram, model: FakeModel, streaming: str) -> AsyncIterator[Daemon]:
+    async with Daemon(tmp_path, config(tg, model, streaming=streaming)) as running:
         yield running
