@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from itertools import pairwise
 
 import pytest
@@ -274,6 +275,18 @@ async def test_gone_in_mid_answer_ends_it() -> None:
     await outbox.close()
 
 
+async def test_gone_is_no_matter_of_the_message() -> None:
+    """Where an edit or a deletion says that the chat is gone, nothing else is tried either: no plain copy, no mark, no next message."""
+    for op in ("edit", "delete"):
+        net = Net(units=4, judge=lambda call, op=op: Gone("kicked") if call.op == op else None)  # type: ignore[misc]
+        net.messages[CHAT] = {"p0": "old0", "p1": "old1", "p2": "old2"}
+        outbox, book = build(net)
+        await outbox.put(answer("new", placed={0: "p0", 1: "p1", 2: "p2"}))
+        assert net.ops() == (["edit"] if op == "edit" else ["edit", "delete"])
+        assert book.reason("i1") == ("gone" if op == "edit" else "")
+        await outbox.close()
+
+
 async def test_a_denied_channel_keeps_everything_on_record() -> None:
     """Our token is refused: no call after the first, nothing finished, and the drain does not wait for it."""
     net = Net()
@@ -383,6 +396,34 @@ async def test_a_send_cut_by_the_shutdown_is_recorded_as_unknown() -> None:
     assert not book.faults
     assert outbox.put(reply("late", "i2")).cancelled()
     await outbox.room(CHAT)
+
+
+async def test_a_record_that_waits_for_its_repeat_is_tried_once_more_at_the_end() -> None:
+    """The disk failed a moment ago; the shutdown does not throw away what may work now."""
+    book = Book()
+    book.fail("sent", *[OSError("disk full")] * 5)
+    outbox, _ = build(Net(), book)
+    outbox.put(reply("one"))
+    await asyncio.sleep(10)
+    await outbox.close()
+    assert book.sent_of("i1") == [((0, 3), ("m1",), False)]
+
+
+async def test_a_record_that_fails_after_its_lane_was_cut_is_no_noise() -> None:
+    """Nobody waits for it any more; it is in our log, not in the loop's complaints."""
+    book = Book(latency=5)
+    book.fail("sent", OSError("disk full"))
+    outbox, _ = build(Net(judge=lambda call: HANG if call.address == OTHER else None), book)
+    outbox.put(reply("one"))
+    outbox.put(reply("two", "i2", address=OTHER))  # it keeps the shutdown busy for longer than the first record takes to fail
+    await asyncio.sleep(1)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    await outbox.close()
+    del outbox
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
 
 
 async def test_a_record_under_way_is_seen_through_before_close_returns() -> None:

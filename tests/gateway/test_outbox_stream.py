@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
 from channels.base import Address, Button, Gone, Lost, NotSent, Pacing, Rejected, Retry, Unknown
 from gateway.outbox import Stream
@@ -352,6 +353,20 @@ async def test_a_preview_that_is_refused_is_not_tried_again_before_it_changes() 
     await outbox.close()
 
 
+async def test_a_bug_in_the_preview_is_logged_once_and_ends_the_preview() -> None:
+    """The same for the typing sign: what nobody expected does not fill the log, and the answer still comes."""
+    net = Net(judge=lambda call: RuntimeError("a bug") if call.op == "typing" or call.text == "H" * 9 else None)
+    outbox, _ = build(net)
+    stream = outbox.stream(CHAT, "i1")
+    with capture_logs() as logs:
+        await grow(stream, "H" * 30, pause=1)
+        await outbox.put(answer("Hello"), stream)
+    assert sorted(str(line["event"]) for line in logs) == ["growing answer not shown", "typing sign failed"]
+    assert all(line["exc_info"] for line in logs)
+    assert net.visible() == ["Hello"]
+    await outbox.close()
+
+
 async def test_a_placed_message_is_recorded_even_after_its_turn_was_cut() -> None:
     """Whoever goes on with the input has to find it."""
     net = Net()
@@ -548,8 +563,9 @@ async def test_a_hung_typing_call_is_cut_for_text_and_by_its_own_limit() -> None
     times = [c.at for c in net.of("typing")]
     assert len(times) > 4
     assert max(b - a for a, b in pairwise(times)) <= 10
-    await asyncio.sleep(30 - now() % 9)
+    await asyncio.sleep(times[-1] + 9 + 2 - now())
     at = now()
+    assert net.of("typing")[-1].at == at - 2
     await outbox.put(reply("status", "i2"))
     assert now() == at
     assert not net.faults
