@@ -116,7 +116,10 @@ class Session:
         elif isinstance(event, Undo):
             self._take_back(event.to)
             # An undo comes between turns. What it leaves at the end is over, answered or not, unless tools hang in the air.
-            self._open = bool(self._held) and (self._held[-1].role == "tool" or bool(self._held[-1].tool_calls))
+            if self._held:
+                self._open = self._held[-1].role == "tool" or bool(self._held[-1].tool_calls)
+            else:
+                self._open, self._settled = (True, None) if self.lost or self._older else (False, self._settled)
         elif isinstance(event, Again):
             self._take_back(event.of)
             self._open = True

@@ -160,6 +160,13 @@ def test_an_undo_settles() -> None:
     assert session_of(user("failed"), user(), answer(), undo(1)).settled == 4
 
 
+def test_what_is_settled_is_not_guessed() -> None:
+    """Where an undo leaves nothing of what was read, the end alone cannot say where the settled point is."""
+    lines = numbered([user(), calls("c1"), result("c1"), undo(3), undo(3)])
+    assert folded(lines).settled == 0
+    assert folded(lines[4:], whole=False, replay=True).settled is None
+
+
 def test_an_empty_session_is_settled() -> None:
     """A fork of nothing is an empty session."""
     assert session_of().settled == 0
