@@ -141,12 +141,17 @@ class Outbox:
             lane = self._lanes[address] = Lane(wire, settled=self._changed, ended=self._ended)
             lane.still = self._draining
             self._tasks.add(lane.task)
-            lane.task.add_done_callback(self._tasks.discard)
+            lane.task.add_done_callback(self._over)
         return lane
 
     def _ended(self, lane: Lane) -> None:
         del self._lanes[lane.wire.address]
         lane.wire.pace.leave(lane.wire.chat)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("lane broke", task=task.get_name(), exc_info=error)  # what is in it stays on record until the next start
 
     def _wake(self, address: Address) -> None:
         if lane := self._lanes.get(address):

@@ -9,6 +9,7 @@ on.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,13 @@ from gateway.outbox.delivery import MARK, Delivery, Slots, as_written, nonce, pl
 from gateway.outbox.wire import Wire
 
 log = structlog.get_logger(__name__)
+
+EMPTY_AT_MOST = 4
+"""After so many placeholders of which nobody knows whether they are there, the words go out in one plain send: a network that takes every
+message and answers none would otherwise fill the chat with empty ones."""
+PATIENCE = 10
+"""After so many edits of unknown outcome (some four minutes) the next simpler form is tried: there are contents over which a server breaks
+each time, and what waits behind must not wait for ever. The last form is repeated without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +87,10 @@ class Final:
         input_id = self._delivery.input_id
         if number not in slots.taken():
             try:
-                slots.loose[number] = await wire.call(partial(wire.place, input_id, number, part.reply_to, slots), again=True)
+                slots.loose[number] = await wire.call(partial(wire.place, input_id, number, part.reply_to, slots), unknown=EMPTY_AT_MOST)
             except Gone:
                 raise
-            except Refused as error:
+            except (Refused, Unknown) as error:
                 self._refused(part, error)
                 return ""
         if number in slots.loose:
@@ -101,12 +109,14 @@ class Final:
     async def _edit(self, part: _Part, message_id: str) -> None:
         if self._slots.shows(part.number, part.piece) and not part.buttons:
             return
-        for piece, buttons, _ in self._variants(part):
+        variants = self._variants(part)
+        for number, (piece, buttons, _) in enumerate(variants):
+            patience = PATIENCE if number < len(variants) - 1 else math.inf
             try:
-                await self._wire.call(partial(self._channel.edit, self._address, message_id, piece, buttons=buttons), again=True)
+                await self._wire.call(partial(self._channel.edit, self._address, message_id, piece, buttons=buttons), unknown=patience)
             except (Gone, Lost):
                 raise
-            except Refused as error:
+            except (Refused, Unknown) as error:
                 self._refused(part, error)
             else:
                 self._slots.shown[part.number] = piece
@@ -116,7 +126,7 @@ class Final:
         """A plain send: repeated only where it certainly had no effect."""
         for piece, buttons, reply_to in self._variants(part):
             try:
-                message_id = await self._wire.call(partial(self._once, part, piece, buttons, reply_to), again=False)
+                message_id = await self._wire.call(partial(self._once, part, piece, buttons, reply_to), unknown=0)
             except Gone:
                 raise
             except Unknown:
@@ -142,22 +152,22 @@ class Final:
     async def _sent(self, part: _Part, ids: Sequence[str], *, unknown: bool = False) -> None:
         await self._wire.record(partial(self._wire.ledger.sent, self._delivery, (part.piece.start, part.piece.end), ids, unknown))
 
-    def _refused(self, part: _Part, error: Refused) -> None:
-        self._log.warning("piece refused", piece=part.number, kind=type(error).__name__)
+    def _refused(self, part: _Part, error: Refused | Unknown) -> None:
+        self._log.warning("piece not taken", piece=part.number, kind=type(error).__name__)
 
     async def _take_away(self, number: int) -> bool:
         """Remove a placed message that the text does not need; False where the chat is gone, so that nothing more is tried."""
         message_id = self._slots.placed.get(number) or self._slots.loose[number]
         try:
             try:
-                await self._wire.call(partial(self._channel.delete, self._address, message_id), again=True)
+                await self._wire.call(partial(self._channel.delete, self._address, message_id), unknown=PATIENCE)
             except Gone:
                 raise
-            except Refused:
-                await self._wire.call(partial(self._channel.edit, self._address, message_id, MARK), again=True)
+            except (Refused, Unknown):
+                await self._wire.call(partial(self._channel.edit, self._address, message_id, MARK), unknown=PATIENCE)
         except Gone:
             return False
-        except Refused as error:
+        except (Refused, Unknown) as error:
             self._log.info("a spare message stays", piece=number, kind=type(error).__name__)
         self._slots.placed.pop(number, None)
         self._slots.loose.pop(number, None)

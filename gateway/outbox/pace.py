@@ -4,7 +4,8 @@ All times are those of the event loop: a jump of the wall clock changes nothing.
 
 Whatever ends a turn (answers, replies) takes its token at once, on credit if it must, and goes out when the credit is paid; an
 intermediate edit goes out only while a token stays behind. So finals never queue behind edits, and edits never make a final wait.
-Over any T seconds a bucket lets through at most its burst and `rate * T`.
+Over any T seconds a bucket lets through at most its burst and `rate * T`. Of the channel's second and a group's minute the burst is a part,
+so that they are never exceeded; a direct chat has a short burst on top (networks allow it, and an instant answer is two calls).
 """
 
 from __future__ import annotations
@@ -86,19 +87,13 @@ class Pace:
     _slot: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.bucket = Bucket(self.pacing.per_second, self.pacing.per_second / 5)
+        self.bucket = _shared(self.pacing.per_second, self.pacing.per_second / 6, 1.0)
 
     def join(self, name: str, *, direct: bool) -> ChatPace:
         """A lane begins to speak to this chat."""
         chat = self.chats.get(name)
         if chat is None:
-            if direct:
-                bucket = Bucket(self.pacing.chat_per_second, BURST)
-            else:
-                minute = self.pacing.group_per_minute
-                burst = BURST if minute >= 2 * BURST else 1.0
-                # The burst is part of the minute's share, so that no minute ever sees more than it.
-                bucket = Bucket((minute - burst if burst > 1.0 else minute) / 60, burst)
+            bucket = Bucket(self.pacing.chat_per_second, BURST) if direct else _shared(self.pacing.group_per_minute, BURST, 60.0)
             chat = self.chats[name] = ChatPace(name, bucket)
         chat.users += 1
         return chat
@@ -116,6 +111,12 @@ class Pace:
             return now
         self._slot = max(now, self._slot + 1 / self.pacing.per_second)
         return self._slot
+
+
+def _shared(most: float, burst: float, seconds: float) -> Bucket:
+    """A bucket whose burst is part of the share, so that no stretch of `seconds` ever sees more than `most`."""
+    burst = burst if most >= 2 * burst and burst > 1.0 else 1.0
+    return Bucket((most - burst if burst > 1.0 else most) / seconds, burst)
 
 
 def come(at: float, now: float) -> bool:

@@ -91,9 +91,9 @@ class Wire:
         """The growing wait after a failure."""
         await asyncio.sleep(backoff(tries, self.spread()))
 
-    async def call(self, action: Callable[[], Awaitable[T]], *, again: bool) -> T:
-        """Do it when its turn comes, and repeat it without end where a repeat is safe: after NotSent and Retry always, after Unknown if
-        `again` (an edit, a deletion, an empty placeholder). Raises Unknown otherwise, and Refused with all its kinds."""
+    async def call(self, action: Callable[[], Awaitable[T]], *, unknown: float) -> T:
+        """Do it when its turn comes, and repeat it where a repeat is safe: after NotSent and Retry without end, after Unknown `unknown`
+        times (0 for what must not be doubled, infinity for what may). Raises Unknown then, and Refused with all its kinds."""
         tries = 0
         while True:
             await self._permit()
@@ -106,8 +106,9 @@ class Wire:
             except NotSent as error:
                 failed: NotSent | Unknown = error
             except Unknown as error:
-                if not again:
+                if unknown <= 0:
                     raise
+                unknown -= 1
                 failed = error
             except Denied as error:
                 self.deny(error)

@@ -575,6 +575,38 @@ async def test_a_placeholder_of_unknown_outcome_is_placed_anew_with_the_same_non
     await outbox.close()
 
 
+async def test_a_network_that_answers_no_send_gets_the_words_once() -> None:
+    """B24, streamed: every send arrives and none is answered. A few empty messages, the words once, and the lane goes on."""
+    net = Net(judge=lambda call: Landed(Unknown("read timeout")) if call.op == "send" else None)
+    outbox, book = build(net)
+    await asyncio.gather(outbox.put(answer("words")), outbox.put(reply("next", "i2")))
+    assert [text for text in net.visible() if text != PLACED] == ["words", "next"]
+    assert len(net.visible()) <= 7
+    assert book.sent_of("i1") == [((0, 5), (), True)]
+    await outbox.close()
+
+
+async def test_content_over_which_the_server_breaks_goes_out_plain() -> None:
+    """Each edit with spans ends in a 500: after some minutes the piece is plain text, and what waits behind it goes on."""
+    net = Net(judge=lambda call: Unknown("500") if call.spans else None)
+    outbox, book = build(net)
+    await asyncio.gather(outbox.put(answer("some *words*")), outbox.put(reply("next", "i2")))
+    assert net.visible() == ["some *words*", "next"]
+    assert 60 < now() < 300
+    assert (book.reason("i1"), book.reason("i2")) == ("", "")
+    await outbox.close()
+
+
+async def test_a_spare_message_that_cannot_be_reached_holds_nobody_up_for_ever() -> None:
+    """A deletion of unknown outcome is repeated some minutes; then the books are closed."""
+    net = Net(judge=lambda call: Unknown("500") if call.op == "delete" or call.text == MARK.text else None)
+    net.messages[CHAT] = {"p0": "old0", "p1": "old1"}
+    outbox, book = build(net)
+    await outbox.put(answer("new", placed={0: "p0", 1: "p1"}))
+    assert book.reason("i1") == ""
+    await outbox.close()
+
+
 async def test_a_refused_placeholder_gives_way_to_a_plain_send() -> None:
     """Words do not wait for a placeholder that the network will not take."""
     net = Net(judge=lambda call: Refused("no dots") if call.text == PLACED else None)

@@ -448,8 +448,20 @@ async def test_finals_come_before_intermediate_edits_where_the_pace_is_short() -
     for stream in streams:
         stream.abandon()
     calls = [c.at for c in net.calls if c.op != "typing"]
-    assert max(sum(at <= other < at + 10 for other in calls) for at in calls) <= 22
+    assert max(sum(at <= other < at + 10 for other in calls) for at in calls) <= 20
     assert {c.address.chat for c in net.calls if c.op == "edit"} >= {f"s{n}" for n in range(10)}
+    await outbox.close()
+
+
+async def test_no_second_sees_more_than_the_channel_s_share() -> None:
+    """Two hundred chats at once, answered, under thirty a second: never more than thirty in any second, and not much less."""
+    net = Net(pacing=Pacing(per_second=30.0, chat_per_second=1.0))
+    outbox, _ = build(net)
+    await asyncio.gather(*(outbox.put(answer("words", f"i{n}", address=Address("net", str(n)))) for n in range(200)))
+    calls = [c.at for c in net.calls]
+    assert len(calls) == 400
+    assert max(sum(at <= other < at + 0.999 for other in calls) for at in calls) <= 30
+    assert now() < 17
     await outbox.close()
 
 
