@@ -270,6 +270,11 @@ class Lane:
 
     async def _type(self) -> None:
         """Show that we are at work. Passing errors are no harm; the call is cut as soon as anything else is to be done."""
+        now = self._loop.time()
+        at = self.wire.pace.sign(now)
+        if not come(at, now):
+            self._type_at(at)
+            return
         sign = asyncio.create_task(self._sign(), name="typing")
         sign.add_done_callback(lambda _: self._wake.set())
         try:
@@ -282,9 +287,11 @@ class Lane:
         finally:
             sign.cancel()
             await asyncio.wait({sign})
-        after = self._loop.time() + TYPING_EVERY
+        self._type_at(self._loop.time() + TYPING_EVERY)
+
+    def _type_at(self, at: float) -> None:
         for stream in self.streams:
-            stream.typing_at = after
+            stream.typing_at = at
 
     async def _sign(self) -> None:
         try:

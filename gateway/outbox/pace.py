@@ -3,7 +3,9 @@
 All times are those of the event loop: a jump of the wall clock changes nothing. Pure bookkeeping, nothing here waits.
 
 Whatever ends a turn (answers, replies) takes its token at once, on credit if it must, and goes out when the credit is paid; an
-intermediate edit goes out only while a token stays behind. So finals never queue behind edits, and edits never make a final wait.
+intermediate edit goes out only while a token stays behind, a typing sign while two do. So finals never queue behind edits, and edits never
+make a final wait.
+
 Over any T seconds a bucket lets through at most its burst and `rate * T`. Of the channel's second and a group's minute the burst is a part,
 so that they are never exceeded; a direct chat has a short burst on top (networks allow it, and an instant answer is two calls).
 """
@@ -85,6 +87,7 @@ class Pace:
     """Calls and records for a stream that are under way."""
     chats: dict[str, ChatPace] = field(default_factory=dict)
     _slot: float = -math.inf
+    _sign: float = -math.inf
 
     def __post_init__(self) -> None:
         self.bucket = _shared(self.pacing.per_second, self.pacing.per_second / 6, 1.0)
@@ -111,6 +114,19 @@ class Pace:
             return now
         self._slot = max(now, self._slot + 1 / self.pacing.per_second)
         return self._slot
+
+    def sign(self, now: float) -> float:
+        """Now, with a token taken, if a typing sign may be shown; else when to ask again. Signs are what a busy channel does without: they
+        go while no edit stands in line and two tokens stay behind."""
+        if not self.pacing.per_second:
+            return now
+        if self._slot > now:
+            return now + 1.0
+        at = self.bucket.ready(now, 2.0)
+        if come(at, now):
+            return self.bucket.take(now)
+        self._sign = max(at, self._sign + 1 / self.pacing.per_second)
+        return self._sign
 
 
 def _shared(most: float, burst: float, seconds: float) -> Bucket:

@@ -535,6 +535,24 @@ async def test_no_typing_for_a_quick_answer() -> None:
     await outbox.close()
 
 
+async def test_typing_takes_what_the_pace_leaves() -> None:
+    """A hundred silent turns under twelve calls a second: signs keep to the share as well, and a reply does not wait for them."""
+    net = Net(pacing=Pacing(per_second=12.0))
+    outbox, _ = build(net)
+    streams = [outbox.stream(Address("net", f"s{n}"), f"i{n}") for n in range(100)]
+    for n in range(8):
+        await asyncio.sleep(3.3)
+        at = now()
+        await outbox.put(reply("quick", f"r{n}"))
+        assert now() - at < 0.2
+    calls = [c.at for c in net.calls]
+    assert max(sum(at <= other < at + 0.999 for other in calls) for at in calls) <= 12
+    assert len(calls) > 150
+    for stream in streams:
+        stream.abandon()
+    await outbox.close()
+
+
 @pytest.mark.parametrize("how", ["final", "reply", "abandon", "drain", "close"])
 @pytest.mark.parametrize("fate", [None, HANG, Slow(3)])
 async def test_typing_ends_with_the_turn(how: str, fate: Fate) -> None:
