@@ -111,29 +111,30 @@ class Loaded:
             return _failed(Conflict(session.last, entry.durable if entry is not None else 0))
         return self._commit(entry, events)
 
-    def commit_sent(self, key: SessionKey, name: str, event: Sent) -> asyncio.Future[int]:
+    def commit_sent(self, key: SessionKey, name: str, event: Sent, for_: str = "") -> asyncio.Future[int]:
         """See `SessionManager.commit_sent`."""
         try:
             entry = self._entry(key, name)
         except NoSession as error:
             return _failed(error)
         if entry.ready:
-            return self._commit_piece(entry, event)
+            return self._commit_piece(entry, event, for_)
         recorded: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         entry.users += 1
-        self._own(self._commit_later(entry, event, recorded))
+        self._own(self._commit_later(entry, event, for_, recorded))
         return recorded
 
-    def _commit_piece(self, entry: _Entry, event: Sent) -> asyncio.Future[int]:
-        if event.of > entry.last:
+    def _commit_piece(self, entry: _Entry, event: Sent, for_: str) -> asyncio.Future[int]:
+        answers = (m for m in reversed(entry.session.messages) if m.seq == event.of) if entry.session is not None and for_ else ()
+        if event.of > entry.last or any(m.for_ != for_ and for_ not in m.answers for m in answers):
             # A session of that name was deleted and made anew while its last answer was on the way.
             return _failed(NoSession(f"{entry.key} has no answer {event.of} in {entry.name}"))
         return self._commit(entry, (event,))
 
-    async def _commit_later(self, entry: _Entry, event: Sent, recorded: asyncio.Future[int]) -> None:
+    async def _commit_later(self, entry: _Entry, event: Sent, for_: str, recorded: asyncio.Future[int]) -> None:
         try:
             await self._load(entry)
-            written = self._commit_piece(entry, event)
+            written = self._commit_piece(entry, event, for_)
             await asyncio.wait([written])
             _hand_on(written, recorded)
         except (OSError, StoreError) as error:
@@ -329,8 +330,6 @@ class Loaded:
 
     def _unload(self, entry: _Entry) -> None:
         entry.session = None
-        if entry.stale:
-            entry.last, entry.stale = -1, False
         self._account(entry)
         self._loaded.pop((entry.key, entry.name), None)
         self._tidy(entry)

@@ -8,7 +8,7 @@ from itertools import count
 
 from gateway.message import Chat, SessionKey
 from gateway.sessions import SessionManager
-from gateway.store.base import SessionLog
+from gateway.store.base import SessionLog, Tail
 from gateway.store.memory import MemoryStore
 
 
@@ -47,13 +47,15 @@ def manager(
 class Troubled(MemoryStore):
     """A memory store whose appends can be held back and made to fail, as a slow or full disk does.
 
-    `fails` decides about each append, by its number from 0; `chat_fails`: what a pointer change fails with.
+    `fails` decides about each append, by its number from 0; `chat_fails`: what a pointer change fails with; `slow`: what was read is
+    handed out some turns of the loop later.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.fails: Callable[[int], OSError | None] = lambda _: None
         self.chat_fails: OSError | None = None
+        self.slow = False
         self._count = count()
         self._held: list[tuple[SessionKey, str, Sequence[bytes], int, int, asyncio.Future[int]]] | None = None
 
@@ -70,6 +72,12 @@ class Troubled(MemoryStore):
                 future.set_exception(error)
             else:
                 future.set_result(done.result())
+
+    async def tail(self, key: SessionKey, name: str, n: int) -> Tail:
+        tail = await super().tail(key, name, n)
+        for _ in range(20 if self.slow else 0):
+            await asyncio.sleep(0)
+        return tail
 
     def append(self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int) -> asyncio.Future[int]:
         if self._held is None:

@@ -338,6 +338,65 @@ async def test_sent_needs_nobody_to_open_the_session() -> None:
     await same_as_read(sessions, store)
 
 
+@pytest.mark.parametrize("moment", range(0, 30, 3))
+async def test_sent_waits_while_the_session_is_being_read(moment: int) -> None:
+    """A piece that goes out while an evicted session is being read is neither lost nor in conflict, whenever it comes."""
+    store = Troubled()
+    sessions = manager(store, cache_bytes=0)
+    async with sessions.hold(KEY):
+        await sessions.commit(await sessions.current(KEY, for_="i1"), user("q"), answer("a"))
+        sessions.pin(KEY, "main")
+    assert sessions.cached[:2] == (0, 1)
+    store.slow = True
+    async with sessions.hold(KEY):
+        reading = asyncio.create_task(sessions.open(KEY, "main"))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        recorded = sessions.commit_sent(KEY, "main", 2, (0, 5), ["5"])
+        session = await reading
+        assert await recorded == 3
+        assert await sessions.commit(session, user("q2")) == 4
+        assert session.sent_to(2) == 5
+    await same_as_read(sessions, store)
+
+
+async def test_a_reading_waits_for_what_is_on_its_way() -> None:
+    """A session is read only when all that was committed to it has landed or failed."""
+    store = Troubled()
+    sessions = manager(store, cache_bytes=0)
+    async with sessions.hold(KEY):
+        await sessions.commit(await sessions.current(KEY, for_="i1"), user("q"), answer("a"))
+        sessions.pin(KEY, "main")
+    store.hold()
+    recorded = sessions.commit_sent(KEY, "main", 2, (0, 5), ["5"])
+    async with sessions.hold(KEY):
+        reading = asyncio.create_task(sessions.open(KEY, "main"))
+        await settled()
+        store.release()
+        assert (await reading).sent_to(2) == 5
+        assert await recorded == 3
+        assert await sessions.commit(await reading, user("q2")) == 4
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_fork_waits_for_what_is_on_its_way(fails: bool) -> None:
+    """What was committed right before a fork is in the child if it is in the parent, and only then."""
+    store = Troubled()
+    sessions = manager(store)
+    async with sessions.hold(KEY):
+        main = await sessions.current(KEY, for_="i1")
+        await sessions.commit(main, user("q1"), answer("a1"))
+        store.hold()
+        sessions.commit(main, user("q2"), answer("a2"))
+        forking = asyncio.create_task(sessions.fork(main, "west", for_="i2"))
+        await settled()
+        store.fails = lambda _: FULL if fails else None
+        store.release()
+        west = await forking
+        assert [m.content for m in west.messages] == [m.content for m in main.messages] == ["q1", "a1", "q2", "a2"][: 2 if fails else 4]
+        assert west.last == main.last
+
+
 async def test_who_gives_up_waiting_for_sent_does_not_undo_it() -> None:
     """Cancelled while the session is still being read: the record is made all the same, and close waits for it."""
     store = Troubled()

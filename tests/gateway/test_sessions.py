@@ -349,6 +349,9 @@ async def test_delete_is_for_good(sessions: SessionManager) -> None:
         await sessions.commit_sent(KEY, "main", 2, (0, 1), ["5"])
     sessions.unpin(KEY, "main")
     assert [info.name for info in await sessions.sessions(KEY)] == ["west"]
+    await sessions.delete(KEY, "west")
+    assert await sessions.peek(KEY) == ""
+    await sessions.create(KEY, "west", for_="i2")
     new = await sessions.create(KEY, "main", for_="i3")
     with pytest.raises(NoSession):
         await sessions.commit_sent(KEY, "main", 2, (0, 1), ["5"])
