@@ -46,7 +46,7 @@ class Parsed:
     callback: str = ""
     """The id of a button press, which must be answered once."""
     expired: bool = False
-    """The press is on a message that is too old to say where it belongs."""
+    """The press can do nothing: its message is too old to say where it belongs, or the button is none of ours as they are today."""
     album: str = ""
     """Several messages with the same one are one thing to the person."""
     follows: bool = False
@@ -275,8 +275,9 @@ def _unsupported(message: Message) -> str:
 
 def _callback(query: Callback, me: Me) -> Parsed:
     message = query.message
-    # A message without a date is one that Telegram no longer shows us: nobody can say which topic it is in.
-    if message is None or not message.date or not query.data or query.from_.is_bot:
+    # A message without a date is one that Telegram no longer shows us: nobody can say which topic it is in. Data that is no command is
+    # of an earlier program under this bot's name; it must not become a question for the model.
+    if message is None or not message.date or not _COMMAND_LIKE.match(query.data) or query.from_.is_bot:
         return Parsed(callback=query.id, expired=True)
     inbound = Inbound(
         id=f"telegram:{me.id}:{message.chat.id}:cb{query.id}",

@@ -382,11 +382,15 @@ def test_a_press_is_an_input_with_an_id_of_its_own(tg: FakeTelegram) -> None:
 
 
 def test_a_press_that_belongs_nowhere_has_expired(tg: FakeTelegram) -> None:
-    """B28: without its message, or with one that Telegram no longer shows, there is only the answer that it has expired."""
-    query = {"id": "99", "from": {"id": 5}, "data": "old:42"}
+    """B28: without its message, with one that Telegram no longer shows, or with data that is no command, there is only the answer that it
+    has expired."""
+    query = {"id": "99", "from": {"id": 5}, "data": "/switch west"}
     assert read({"callback_query": query}) == Parsed(callback="99", expired=True)
     gone = {"message_id": 3, "date": 0, "chat": {"id": FORUM, "type": "supergroup"}}
     assert read({"callback_query": query | {"message": gone}}) == Parsed(callback="99", expired=True)
+    for data in ("old:42", "", "/", "hello model"):
+        press = query | {"message": tg.message(42, "choose"), "data": data}
+        assert read({"callback_query": press}) == Parsed(callback="99", expired=True)
 
 
 def test_a_group_that_moved_is_told(tg: FakeTelegram) -> None:
