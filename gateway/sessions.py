@@ -90,11 +90,12 @@ class SessionManager:
         return self._loaded.commit(session, events)
 
     def commit_sent(
-        self, key: SessionKey, name: str, of: int, span: tuple[int, int], ids: Sequence[str], unknown: bool = False
+        self, key: SessionKey, name: str, of: int, span: tuple[int, int], ids: Sequence[str], unknown: bool = False, *, for_: str = ""
     ) -> asyncio.Future[int]:
         """Record that a piece of the answer `of` is with the network. Needs no lock and no loaded session; a stale one is read again
-        first. The future raises OSError, Conflict, NoSession or Corrupt."""
-        return self._loaded.commit_sent(key, name, Sent(seq=0, at="", of=of, span=span, ids=tuple(ids), unknown=unknown))
+        first. `for_`: the input that it answers; where `of` is known to answer another one, the session was deleted and made anew.
+        The future raises OSError, Conflict, NoSession or Corrupt."""
+        return self._loaded.commit_sent(key, name, Sent(seq=0, at="", of=of, span=span, ids=tuple(ids), unknown=unknown), for_)
 
     async def open(self, key: SessionKey, name: str) -> Session:
         """The session, loaded and with all that a window can need. Under `hold`. Raises NoSession, Corrupt, OSError."""
@@ -150,7 +151,7 @@ class SessionManager:
             else:
                 self._remember(key, name)
                 return session
-        for listed in await self._newest_first(key):
+        for listed in _newest_first(await self._log.sessions(key)):
             try:
                 session = await self.open(key, listed.header.name)
             except (NoSession, Corrupt):
@@ -169,18 +170,11 @@ class SessionManager:
         """Name of the session that the key talks in, "" if it has none. Takes no lock and makes nothing."""
         if (known := self._pointers.get(key)) is not None:
             return known
-        name = await self._pointer(key)
-        listed = await self._newest_first(key)
-        if any(each.header.name == name for each in listed):
-            return name
-        return listed[0].header.name if listed else ""
+        return _current(await self._pointer(key), await self._log.sessions(key))
 
     async def _pointer(self, key: SessionKey) -> str:
         chat = await self._log.chat(key)
         return chat.current if chat is not None else ""
-
-    async def _newest_first(self, key: SessionKey) -> list[Listed]:
-        return sorted(await self._log.sessions(key), key=lambda each: (each.modified, each.header.created), reverse=True)
 
     async def _point(self, key: SessionKey, name: str, for_: str) -> None:
         self._pointers.pop(key, None)  # until the change is written, the file is asked
@@ -246,7 +240,7 @@ class SessionManager:
     async def sessions(self, key: SessionKey) -> list[SessionInfo]:
         """All sessions of the key that can be read, oldest first. Reads headers and last lines only."""
         listed = await self._log.sessions(key)
-        current = await self.peek(key)
+        current = self._pointers.get(key) or _current(await self._pointer(key), listed)
         return [
             SessionInfo(
                 name=each.header.name,
@@ -278,6 +272,17 @@ class SessionManager:
             await self._loaded.forget(key)
         finally:
             self._pointers.pop(key, None)
+
+
+def _newest_first(listed: Iterable[Listed]) -> list[Listed]:
+    return sorted(listed, key=lambda each: (each.modified, each.header.created), reverse=True)
+
+
+def _current(pointer: str, listed: Sequence[Listed]) -> str:
+    """What the pointer leads to, or what is fallen back to where that is nothing."""
+    if not listed or any(each.header.name == pointer for each in listed):
+        return pointer if listed else ""
+    return _newest_first(listed)[0].header.name
 
 
 def _main_names() -> Iterable[str]:
