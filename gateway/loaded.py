@@ -215,6 +215,12 @@ class Loaded:
             self._tidy(entry)
             self.evict()
 
+    def mistrust(self, key: SessionKey, name: str) -> None:
+        """What is known of a session of that name is of another one: it was made anew."""
+        entry = self._entries.get((key, name))
+        if entry is not None:
+            entry.stale = True
+
     async def glance(self, key: SessionKey, name: str) -> Session:
         """See `SessionManager.glance`."""
         entry = self._entries.get((key, name))

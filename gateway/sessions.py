@@ -223,6 +223,7 @@ class SessionManager:
 
     async def _enter(self, key: SessionKey, name: str, for_: str, switch: bool) -> Session:
         """Load a session that was just made, then point to it. If the pointer cannot be written, the session goes again."""
+        self._loaded.mistrust(key, name)
         try:
             session = await self.open(key, name)
             if switch:

@@ -397,6 +397,21 @@ async def test_a_fork_waits_for_what_is_on_its_way(fails: bool) -> None:
         assert west.last == main.last
 
 
+async def test_sent_does_not_go_to_another_answer_of_the_same_number() -> None:
+    """Forgotten and made anew while pieces were on the way: a record for an answer of the old session stays out of the new one."""
+    store = Troubled()
+    sessions = manager(store)
+    for input_id in ("old", "new"):
+        session = await sessions.current(KEY, for_=input_id)
+        await sessions.commit(session, user("q", input_id), answer("a", input_id))
+        if input_id == "old":
+            await sessions.forget(KEY)
+    with pytest.raises(NoSession):
+        await sessions.commit_sent(KEY, "main", 2, (0, 5), ["5"], for_="old")
+    assert await sessions.commit_sent(KEY, "main", 2, (0, 7), ["6"], for_="new") == 3
+    assert (await sessions.open(KEY, "main")).sent_to(2) == 7
+
+
 async def test_who_gives_up_waiting_for_sent_does_not_undo_it() -> None:
     """Cancelled while the session is still being read: the record is made all the same, and close waits for it."""
     store = Troubled()
@@ -538,6 +553,24 @@ async def test_a_load_reads_the_end_only() -> None:
     assert Counting.lines < 1200
     assert told(read) == told(session)
     assert read.turns == 10_000
+
+
+async def test_a_glance_keeps_nothing_and_changes_nothing() -> None:
+    """Who only looks sees the newest part, takes no place in memory, and cannot write by it."""
+    store = Troubled()
+    sessions = manager(store, history_messages=4)
+    main = await sessions.current(KEY, for_="i1")
+    await sessions.commit(main, *[line for n in range(30) for line in (user(f"q{n}"), answer(f"a{n}"))])
+    assert await sessions.glance(KEY, "main") is main
+    looking = manager(store, history_messages=4)
+    seen = await looking.glance(KEY, "main")
+    assert seen.messages[-1].content == "a29"
+    assert looking.cached == (0, 0, 0)
+    with pytest.raises(Conflict):
+        await looking.commit(seen, user("no"))
+    for name in ("west", "../main"):
+        with pytest.raises(NoSession):
+            await looking.glance(KEY, name)
 
 
 async def test_undo_far_back_finds_the_older_messages_again() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from blockbuster import blockbuster_ctx
 
-from gateway.errors import Corrupt, NoSession, SessionExists
+from gateway.errors import Conflict, Corrupt, NoSession, SessionExists
 from gateway.message import Again, Chat, Header, Message, SessionKey, Undo, encode_line
 from gateway.session import Session
 from gateway.sessions import SessionManager
@@ -360,6 +360,16 @@ async def test_delete_is_for_good(sessions: SessionManager) -> None:
     assert (await sessions.current(KEY, for_="i4")).name == "west"
 
 
+async def test_what_is_made_anew_has_nothing_of_what_was_there(store: SessionLog, sessions: SessionManager) -> None:
+    """A session's file was taken away by hand while it was in memory: a new one of that name does not bring the old words back."""
+    main = await sessions.current(KEY, for_="i1")
+    await ask(sessions, main, "old", "old")
+    west = await sessions.create(KEY, "west", for_="i2")
+    await ask(sessions, west, "q1", "a1")
+    await store.delete(KEY, "main")
+    assert words(await sessions.fork(west, "main", for_="i3")) == ["q1", "a1"]
+
+
 async def test_forget_takes_all_of_a_key_and_nothing_else(sessions: SessionManager) -> None:
     """All sessions and the pointer of the key are gone; another key has its own; the next input begins anew."""
     for key in (KEY, OTHER):
@@ -488,6 +498,35 @@ async def test_bad_lines_are_passed_over(tmp_path: Path) -> None:
     await sessions.commit(session, user("q2"))
     assert words(session) == ["q1", "a1", "q2"]
     assert all(line in path.read_bytes() for line in bad)
+    await store.close()
+    await writer.close()
+
+
+async def test_a_file_that_changes_under_us_costs_one_commit(tmp_path: Path) -> None:
+    """Somebody edits a session's file, or takes it away for a moment, while the daemon runs: the commit that notices fails, nothing of
+    theirs is overwritten, and the next one builds on what is there."""
+    writer = Writer()
+    store = JsonlStore(tmp_path, writer)
+    await store.open()
+    sessions = manager(store)
+    main = await sessions.current(KEY, for_="i1")
+    await ask(sessions, main, "q1", "a1")
+    (path,) = tmp_path.rglob("main.jsonl")
+    line = encode_line(user("by hand")).replace(b'"seq":0', b'"seq":3')
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(Conflict):
+        await sessions.commit(main, user("q2"))
+    await sessions.refresh(main)
+    assert await sessions.commit(main, answer("a2")) == 4
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(NoSession):
+        await sessions.commit(main, user("q3"))
+    with pytest.raises(NoSession):
+        await sessions.refresh(main)
+    path.with_suffix(".away").rename(path)
+    assert await sessions.current(KEY, for_="i2") is main
+    assert await sessions.commit(main, user("q3")) == 5
+    assert words(main) == words(await manager(store).open(KEY, "main")) == ["q1", "a1", "by hand", "a2", "q3"]
     await store.close()
     await writer.close()
 
