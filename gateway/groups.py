@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from channels.base import Channel, ChannelError, Inbound
+from channels.base import Channel, ChannelError, Inbound, NotSent, Retry, Unknown
 from gateway.access import GROUP_ADMIN_COMMANDS, Access
 
 log = structlog.get_logger(__name__)
@@ -14,13 +15,22 @@ log = structlog.get_logger(__name__)
 MEMORY = 300.0
 """Seconds for which the network's answer is believed."""
 MOST = 4096
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between the tries to ask a network that cannot be reached: at a start a command that was left is met before its channel is up."""
 
 
 class GroupAdmins:
-    """Asks the network whether a person administers a group, and remembers the answer for five minutes. What is unknown is a no."""
+    """Asks the network whether a person administers a group, and remembers the answer for five minutes. What stays unknown is a no."""
 
-    def __init__(self, channels: Mapping[str, Channel], access: Access, clock: Callable[[], float]) -> None:
-        self._channels, self._access, self._clock = channels, access, clock
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        access: Access,
+        clock: Callable[[], float],
+        *,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._channels, self._access, self._clock, self._pause = channels, access, clock, pause
         self._known: dict[tuple[str, str, str], tuple[bool, float]] = {}
 
     async def refuses(self, command: str, inbound: Inbound) -> bool:
@@ -35,12 +45,17 @@ class GroupAdmins:
         known = self._known.get(asked)
         if known and now - known[1] < MEMORY:
             return known[0]
-        try:
-            answer = await self._channels[asked[0]].is_admin(inbound.address, inbound.sender.id)
-        except ChannelError as error:
-            log.warning("the network does not say who the admins are", channel=asked[0], chat=asked[1], error=str(error))
-            return False
-        if len(self._known) >= MOST:
-            self._known.clear()
-        self._known[asked] = (answer, now)
-        return answer
+        for pause in (*PAUSES, None):
+            try:
+                answer = await self._channels[asked[0]].is_admin(inbound.address, inbound.sender.id)
+            except ChannelError as error:
+                if pause is not None and isinstance(error, NotSent | Unknown | Retry):
+                    await self._pause(max(pause, error.after) if isinstance(error, Retry) else pause)
+                    continue
+                log.warning("the network does not say who the admins are", channel=asked[0], chat=asked[1], error=str(error))
+                return False
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[asked] = (answer, self._clock())
+            return answer
+        raise AssertionError("the last try returns")

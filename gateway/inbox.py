@@ -262,7 +262,7 @@ class Inbox:
         elif isinstance(record, Placed):
             pending.placed[record.piece] = record.message
         elif isinstance(record, Replied):
-            pending.reply = ReplyText(record.text, record.buttons)
+            pending.reply, pending.sent_to = ReplyText(record.text, record.buttons), 0
         elif isinstance(record, Delivered):
             pending.sent_to = max(pending.sent_to, record.span[1])
         elif isinstance(record, Finished):

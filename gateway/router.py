@@ -224,11 +224,11 @@ class Router:
     def _dispatch(self, pending: Pending) -> None:
         """To where a journalled input goes: its lane, the side door for immediate commands, or its key's queue."""
         inbound = pending.input.inbound
-        if pending.reply is not None:
-            self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
-            return
         command = find(pending.text)
         when = command[0].when(command[1]) if command else None
+        if pending.reply is not None and not pending.attempts and when in {None, When.NOW}:
+            self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
+            return  # one that was run in its place before a crash is said in its place, behind the answers ahead of it
         if command and when is When.NOW:
             running = self._runners.running(pending.input.key)
             self._tasks.start(self._now(pending, *command, running), name=f"command {inbound.id}")

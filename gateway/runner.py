@@ -126,6 +126,8 @@ class Runners:
         queue = self._queues.setdefault(key, Queue())
         queue.waiting.append(pending)
         if queue.task is None and not self._closing:
+            if pending.attempts:  # it ran when the process died: a /stop or /reset that was left behind it means it
+                queue.running = Running(pending)
             queue.task = asyncio.create_task(self._drain(key, queue), name=f"runner {key}")
 
     def running(self, key: str) -> Running | None:
@@ -156,12 +158,12 @@ class Runners:
             # A full lane holds its runner up here, before the lock, so that nothing is produced that cannot be sent.
             await self._outbox.room(pending.input.inbound.address)
             queue.waiting.popleft()
-            queue.running = Running(pending)
+            queue.running = queue.running or Running(pending)
             try:
                 await self._one(pending, queue.running)
             except OSError as error:
                 log.error("cannot write", key=key, input=pending.input.inbound.id, exc_info=error)
-                self._outbox.put(delivery(pending, NOT_STORED))
+                await self.say(pending, ReplyText(NOT_STORED))
             except Exception:
                 log.exception("turn failed", key=key, input=pending.input.inbound.id)
                 await self.say(pending, ReplyText(BROKEN))

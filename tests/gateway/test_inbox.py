@@ -194,6 +194,16 @@ class TestMarks:
             assert (three.reply, three.sent_to) == (ReplyText("Help!", (Button("Go", "/go"),)), 5)
             assert inbox.pending("t:1") is one
 
+    async def test_another_reply_begins_at_its_beginning(self, tmp_path: Path, clock: Clock) -> None:
+        """What was sent of one text says nothing about the text that takes its place."""
+        async with opened(tmp_path, clock) as (inbox, _):
+            await inbox.put([entry(1)])
+            await inbox.reply("t:1", ReplyText("I could not store it."))
+            await inbox.sent("t:1", (0, 21), ["9"])
+            await inbox.reply("t:1", ReplyText("Done."))
+        async with opened(tmp_path, clock) as (_, left):
+            assert (left[0].reply, left[0].sent_to) == (ReplyText("Done."), 0)
+
     async def test_finished(self, tmp_path: Path, clock: Clock) -> None:
         """A finished input is gone, here and after a start; finishing it again, at once or later, is one record."""
         async with opened(tmp_path, clock) as (inbox, _):
