@@ -1,0 +1,144 @@
+"""What ought to come of a talk: a small model of conversations, written without a look at the product's.
+
+`Account` goes through what was said to one key, in order, and says which sessions there must be, with which events, what the model must
+have been asked with, and what the person must see. `tests.flow.audit` compares that with the world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.flow.talk import Said
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A question that counts, and the input that its newest answer was given to."""
+
+    question: Said
+    answer: str
+
+
+@dataclass
+class Book:
+    """One session: the turns that count, and its events as (kind, input id)."""
+
+    made_by: str
+    parent: str = ""
+    turns: list[Turn] = field(default_factory=list)
+    events: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the person is to see of one input: the answer to `question`, or a text that begins with `text`."""
+
+    input: Said
+    question: Said | None = None
+    text: str = ""
+    optional: bool = False
+    """It may be missing: deleted by /forget before it was out."""
+
+
+class Account:
+    """The books of one key."""
+
+    def __init__(self, said: Sequence[Said]) -> None:
+        self.said = said
+        self.books: dict[str, Book] = {}
+        self.current = ""
+        self.before: dict[str, list[Turn]] = {}
+        """Tag -> the turns that the request for this question carries."""
+        self.seen: list[Seen] = []
+        self.stops = 0
+        self.moved: dict[str, str] = {}
+        """Input -> the session that it made current."""
+        self.forgotten: set[str] = set()
+        """Tags of which no file may tell any more."""
+        self.cutters: list[int] = []
+        """Places in `said` of what may cut a turn."""
+        self.turns: list[tuple[int, str]] = []
+        """Place in `said` and input id of everything that had the model asked."""
+        self._made: list[str] = []
+        for index, one in enumerate(said):
+            self._one(index, one)
+
+    @property
+    def folder(self) -> str:
+        return self.said[0].place.folder
+
+    def _book(self, one: Said) -> Book:
+        if not self.current:
+            self._make("main", Book(one.id))
+        return self.books[self.current]
+
+    def _make(self, name: str, book: Book) -> None:
+        self.books[name] = book
+        self.current = name
+
+    def _one(self, index: int, one: Said) -> None:
+        if one.text == "/stop":
+            self.stops += 1
+            self.cutters.append(index)
+            return
+        book = self._book(one)
+        if one.tag:
+            self.before[one.tag] = list(book.turns)
+            book.turns.append(Turn(one, one.id))
+            book.events += [("user", one.id), ("assistant", one.id)]
+            self.turns.append((index, one.id))
+            self.seen.append(Seen(one, one))
+            return
+        command, _, argument = one.text.partition(" ")
+        seen = getattr(self, f"_{command[1:]}")(index, one, book, argument)
+        self.seen.append(seen)
+
+    def _fork(self, index: int, one: Said, book: Book, name: str) -> Seen:
+        if name in self.books:
+            return Seen(one, text=f"There is a session {name} already.")
+        old = self.current
+        self._make(name, Book(one.id, old, list(book.turns), list(book.events)))
+        self.moved[one.id] = name
+        return Seen(one, text=f"You are now in {name}, a copy of {old} up to here;")
+
+    def _reset(self, index: int, one: Said, book: Book, argument: str) -> Seen:
+        self.cutters.append(index)
+        old = self.current
+        numbers = [int(found[1]) for name in self.books if (found := re.fullmatch(r"chat-(\d+)", name))]
+        self._make(f"chat-{max([1, *numbers]) + 1}", Book(one.id))
+        self.moved[one.id] = self.current
+        return Seen(one, text=f"A new conversation. The old one is kept as {old}:")
+
+    def _switch(self, index: int, one: Said, book: Book, name: str) -> Seen:
+        if name not in self.books:
+            return Seen(one, text=f"There is no session {name}.")
+        self.current = name
+        self.moved[one.id] = name
+        return Seen(one, text=f"You are now in {name}.")
+
+    def _undo(self, index: int, one: Said, book: Book, argument: str) -> Seen:
+        if not book.turns:
+            return Seen(one, text="There is nothing to take back.")
+        book.turns.pop()
+        book.events.append(("undo", one.id))
+        return Seen(one, text="Taken back: your last message and its answer.")
+
+    def _retry(self, index: int, one: Said, book: Book, argument: str) -> Seen:
+        if not book.turns:
+            return Seen(one, text="There is nothing to ask again.")
+        question = book.turns[-1].question
+        book.turns[-1] = Turn(question, one.id)
+        book.events += [("retry", one.id), ("assistant", one.id)]
+        self.turns.append((index, one.id))
+        return Seen(one, question)
+
+    def _forget(self, index: int, one: Said, book: Book, argument: str) -> Seen:
+        assert argument == "yes"
+        self.cutters.append(index)
+        self.books, self.current = {}, ""
+        self.moved.clear()
+        self.forgotten |= {each.tag for each in self.said[:index] if each.tag}
+        self.seen = [Seen(each.input, each.question, each.text, optional=True) for each in self.seen]
+        return Seen(one, text="All conversations of this chat are deleted.")
