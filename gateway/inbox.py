@@ -142,25 +142,27 @@ class Inbox:
 
     def put(self, entries: Sequence[Entry]) -> asyncio.Future[list[Pending]]:
         """Journal inputs, in one write. The future gives those that are unfinished now, in order: neither those that were seen before,
-        nor those that were refused without a word. If it raises OSError, none of them was ever seen.
+        nor those that were refused without a word. If it raises OSError, none of them was ever seen. Raises UnicodeEncodeError at once for
+        text with lone surrogates, with nothing changed.
 
         An input that an earlier `put` is still writing is that one's: who confirms it to a network waits for that future as well.
         """
         future: asyncio.Future[list[Pending]] = asyncio.get_running_loop().create_future()
-        records: list[Accepted | Refused] = []
+        records: dict[str, Accepted | Refused] = {}
         for entry in entries:
             input_id = entry.input.inbound.id
-            if not self.seen(input_id):
-                self._n += 1
-                record = _record(entry, self._n)
-                self._putting.add(input_id)
-                self._apply(record)
-                self._count(record, 1)
-                records.append(record)
-        if records:
-            self._journal.append(records).add_done_callback(partial(self._put, records, future))
-        else:
+            if input_id not in records and not self.seen(input_id):
+                records[input_id] = _record(entry, self._n + len(records) + 1)
+        if not records:
             future.set_result([])
+            return future
+        written = self._journal.append(list(records.values()))  # raises before anything is changed
+        self._n += len(records)
+        self._putting.update(records)
+        for record in records.values():
+            self._apply(record)
+            self._count(record, 1)
+        written.add_done_callback(partial(self._put, list(records.values()), future))
         return future
 
     def _put(self, records: Sequence[Accepted | Refused], future: asyncio.Future[list[Pending]], written: asyncio.Future[int]) -> None:

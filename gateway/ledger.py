@@ -6,13 +6,18 @@ Called by `gateway.outbox` alone, without any key lock.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Sequence
 
-from gateway.errors import NoSession
+import structlog
+
+from gateway.errors import Conflict, Corrupt, NoSession
 from gateway.inbox import Inbox
 from gateway.message import SessionKey
 from gateway.outbox import Delivery
 from gateway.sessions import SessionManager
+
+log = structlog.get_logger(__name__)
 
 
 class JournalLedger:
@@ -31,9 +36,16 @@ class JournalLedger:
             return
         name, seq = delivery.answer
         try:
-            await asyncio.shield(self._sessions.commit_sent(SessionKey.parse(delivery.key), name, seq, span, ids, unknown))
+            await asyncio.shield(
+                self._sessions.commit_sent(SessionKey.parse(delivery.key), name, seq, span, ids, unknown, for_=delivery.input_id)
+            )
         except NoSession:
             return  # deleted for good while its last answer was on the way: there is nothing left to keep books on
+        except Conflict as error:
+            # A commit before this one failed. The session is read again when the lane repeats the record.
+            raise OSError(errno.EAGAIN, "the session is to be read again") from error
+        except Corrupt as error:
+            log.error("delivery cannot be recorded", key=delivery.key, path=error.path, line=error.line, fault=error.text)
 
     async def finished(self, delivery: Delivery, reason: str) -> None:
         await asyncio.shield(self._inbox.finished(delivery.input_id, reason))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from channels.base import Channel, Inbound
@@ -70,28 +71,29 @@ class Router:
         self._arriving: dict[str, int] = {}
         self._told_old: OrderedDict[str, None] = OrderedDict()
         self._tasks = Tasks()
+        self._closed = False
         self.counts = Counts()
 
     # ------------------------------------------------------------------------------------------------------------- what channels call
 
     async def accept(self, batch: Sequence[Inbound]) -> None:
         """`channels.base.Accept`. Raises OSError if the journal could not be written; then nothing of the batch is remembered."""
-        entries: list[Entry] = []
+        entries: dict[str, Entry] = {}
         waits: list[asyncio.Future[list[Pending]] | asyncio.Future[None]] = []
-        taken: set[str] = set()
         for inbound in batch:
             if inbound.kind == "edit":
-                if amended := self._amend(inbound):
+                if ahead := entries.get(inbound.id):
+                    entries[inbound.id] = _amended(ahead, inbound)
+                elif amended := self._amend(inbound):
                     waits.append(amended)
-            elif inbound.id in taken or self._inbox.seen(inbound.id):
+            elif inbound.id in entries or self._inbox.seen(inbound.id):
                 self.counts.duplicates += 1
                 if first := self._under_way.get(inbound.id):
                     waits.append(first)
-            elif entry := self._admit(inbound, entries):
-                taken.add(inbound.id)
-                entries.append(entry)
+            elif entry := self._admit(inbound, entries.values()):
+                entries[inbound.id] = entry
         if entries:
-            waits.append(self._put(entries))
+            waits.append(self._put(list(entries.values())))
         for wait in waits:
             await asyncio.shield(wait)
 
@@ -109,8 +111,14 @@ class Router:
         await self._tasks.settle(timeout)
 
     async def close(self) -> None:
-        """End what still runs; it is on record."""
+        """End what still runs, and start nothing any more of what is yet accepted; it is on record."""
+        self._closed = True
         await self._tasks.close()
+
+    @property
+    def busy(self) -> int:
+        """Commands that are being answered past the queue."""
+        return len(self._tasks)
 
     # --------------------------------------------------------------------------------------------------------------------- admission
 
@@ -121,14 +129,16 @@ class Router:
         return SessionKey(address.channel, address.chat, address.thread, user)
 
     def _amend(self, inbound: Inbound) -> asyncio.Future[None] | None:
-        """An edit replaces the text of an input that still waits; it never makes or changes a command."""
+        """An edit replaces the text of an input that still waits."""
         pending = self._inbox.pending(inbound.id)
-        if pending is None or parse(inbound.text) or parse(pending.text) or not inbound.text.strip():
-            return None
-        return self._inbox.amend(inbound.id, inbound.text)
+        return self._inbox.amend(inbound.id, inbound.text) if pending is not None and _amends(pending.text, inbound) else None
 
-    def _admit(self, inbound: Inbound, batch: Sequence[Entry]) -> Entry | None:
-        """An entry for the journal, or None for what is refused in silence. `batch`: what goes into the journal with it, ahead of it."""
+    def _admit(self, inbound: Inbound, batch: Collection[Entry]) -> Entry | None:
+        """An entry for the journal, or None for what is refused in silence. `batch`: what goes into the journal with it, ahead of it.
+
+        Where so much waits to be sent that the lane is full, nothing more is said past the queue, or a person who floods us could fill the
+        memory with answers.
+        """
         key = str(self.key_of(inbound))
         item = Input(inbound, key, self._clock())
         decision = self._access.decide(inbound)
@@ -142,15 +152,14 @@ class Router:
             reason, said = refusal
             self.counts.refuse(reason)
             log.info("input refused", key=key, input=inbound.id, reason=reason)
-            return Entry(item, refused=reason, reply=ReplyText(said) if said else None)
+            crowded = self._outbox.full(inbound.address)
+            return Entry(item, refused=reason, reply=ReplyText(said) if said and not crowded else None)
         self.counts.accepted += 1
         said = self._at_once(inbound)
-        if not said:
-            self._arriving[key] = self._arriving.get(key, 0) + 1
         command = find(inbound.text)
         return Entry(item, reply=ReplyText(said) if said else None, turn=command is None or command[0].asks)
 
-    def _refusal(self, inbound: Inbound, key: str, batch: Sequence[Entry]) -> tuple[str, str] | None:
+    def _refusal(self, inbound: Inbound, key: str, batch: Collection[Entry]) -> tuple[str, str] | None:
         """Why an admitted person's input is not taken, and what they are told."""
         channel = self._channels[inbound.address.channel]
         if channel.backlog and inbound.sent_at and self._clock() - inbound.sent_at > channel.backlog:
@@ -160,22 +169,28 @@ class Router:
                 self._told_old.popitem(last=False)
             return "too old", "" if told else TOO_OLD
         command = find(inbound.text)
-        if command and command[0].when(command[1]) is When.NOW:
+        now = command is not None and command[0].when(command[1]) is When.NOW
+        if (now or self._at_once(inbound)) and self._outbox.full(inbound.address) and not (command and self._stops(command[0], key)):
+            return "lane", ""
+        if now:
             return None
-        waiting = self._runners.waiting(key) + self._arriving.get(key, 0)
+        waiting = self._runners.waiting(key) + self._arriving.get(key, 0) + sum(_runs(entry) and entry.input.key == key for entry in batch)
         if waiting >= self._waiting:
             return "waiting", f"{waiting} messages wait here already; this one is not taken. Please send it again later."
         if (not command or command[0].asks) and self._turns_per_day and over_quota(self._turns_per_day, self._turns_of(inbound, batch)):
             return "quota", f"You have used today's {self._turns_per_day} answers. From 00:00 UTC there are new ones."
         return None
 
-    def _turns_of(self, inbound: Inbound, batch: Sequence[Entry]) -> int:
+    def _stops(self, command: Command, key: str) -> bool:
+        """It ends a turn: that is done even where the word about it has to wait for long."""
+        running = self._runners.running(key)
+        return command.name == "stop" and running is not None and not running.stopped()
+
+    def _turns_of(self, inbound: Inbound, batch: Collection[Entry]) -> int:
         """Turns that this person has had today, those of the batch included."""
         person = (inbound.address.channel, inbound.sender.id)
         ahead = sum(
-            (entry.input.inbound.address.channel, entry.input.inbound.sender.id) == person
-            for entry in batch
-            if entry.turn and entry.reply is None and not entry.refused
+            (entry.input.inbound.address.channel, entry.input.inbound.sender.id) == person for entry in batch if entry.turn and _runs(entry)
         )
         return ahead + self._inbox.turns_today(*person)
 
@@ -197,14 +212,15 @@ class Router:
     def _put(self, entries: list[Entry]) -> asyncio.Future[list[Pending]]:
         """Journal a batch; what waits on the returned future is confirmed with it. The order of the calls is the order in the queues."""
         written = self._inbox.put(entries)
-        ids = [entry.input.inbound.id for entry in entries]
-        for input_id in ids:
-            self._under_way[input_id] = written
+        for entry in entries:
+            self._under_way[entry.input.inbound.id] = written
+            if _runs(entry):
+                self._arriving[entry.input.key] = self._arriving.get(entry.input.key, 0) + 1
 
         def done(future: asyncio.Future[list[Pending]]) -> None:
             for entry in entries:
                 self._under_way.pop(entry.input.inbound.id, None)
-                if entry.reply is None and not entry.refused:
+                if _runs(entry):
                     self._arrived(entry.input.key)
             if future.cancelled() or future.exception():
                 return
@@ -223,6 +239,8 @@ class Router:
 
     def _dispatch(self, pending: Pending) -> None:
         """To where a journalled input goes: its lane, the side door for immediate commands, or its key's queue."""
+        if self._closed:
+            return
         inbound = pending.input.inbound
         command = find(pending.text)
         when = command[0].when(command[1]) if command else None
@@ -261,3 +279,23 @@ class Router:
             log.exception("command failed", key=pending.input.key, input=inbound.id, command=command.name)
             reply = ReplyText(BROKEN)
         await self._runners.say(pending, reply)
+
+
+def _runs(entry: Entry) -> bool:
+    """It will be run, in its key's queue or past it; not merely answered."""
+    return entry.reply is None and not entry.refused
+
+
+def _amends(text: str, edit: Inbound) -> bool:
+    """Whether an edit counts for an input that says `text`: it never makes or changes a command, and never empties a question."""
+    return not parse(text) and not parse(edit.text) and bool(edit.text.strip())
+
+
+def _amended(entry: Entry, edit: Inbound) -> Entry:
+    """An entry that is not yet in the journal, as its author has edited it by now."""
+    inbound = entry.input.inbound
+    if not _runs(entry) or not _amends(inbound.text, edit):
+        return entry
+    return msgspec.structs.replace(
+        entry, input=msgspec.structs.replace(entry.input, inbound=msgspec.structs.replace(inbound, text=edit.text))
+    )

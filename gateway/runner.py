@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 NOT_STORED = "I could not store your message: the disk is full or failing. Please send it again later."
 BROKEN = "Something went wrong in here, and your message was not answered. It is in the log."
+BROKEN_OFF = "Something went wrong in here. The answer is not complete."
 UNREADABLE = "This conversation's file cannot be read. It was left as it is; /reset starts a new one."
 ADMINS_ONLY = "In a group only its admins may do that."
 STOPPED = "(stopped)"
@@ -153,10 +154,7 @@ class Runners:
             await asyncio.wait(tasks)
 
     async def _drain(self, key: str, queue: Queue) -> None:
-        while queue.waiting and not self._closing:
-            pending = queue.waiting[0]
-            # A full lane holds its runner up here, before the lock, so that nothing is produced that cannot be sent.
-            await self._outbox.room(pending.input.inbound.address)
+        while queue.waiting and await self._may_begin(pending := queue.waiting[0]):
             queue.waiting.popleft()
             queue.running = queue.running or Running(pending)
             try:
@@ -164,7 +162,8 @@ class Runners:
             except OSError as error:
                 log.error("cannot write", key=key, input=pending.input.inbound.id, exc_info=error)
                 await self.say(pending, ReplyText(NOT_STORED))
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                unless_cancelled()
                 log.exception("turn failed", key=key, input=pending.input.inbound.id)
                 await self.say(pending, ReplyText(BROKEN))
             finally:
@@ -172,6 +171,12 @@ class Runners:
         queue.task = None
         if not queue.waiting:
             self._queues.pop(key, None)
+
+    async def _may_begin(self, pending: Pending) -> bool:
+        """A full lane holds its runner up here, before the lock, so that nothing is produced that cannot be sent."""
+        if not self._closing:
+            await self._outbox.room(pending.input.inbound.address)
+        return not self._closing
 
     # ---------------------------------------------------------------------------------------------------------------------- an input
 
@@ -187,7 +192,12 @@ class Runners:
         key = SessionKey.parse(pending.input.key)
         async with self._sessions.hold(key):
             try:
-                await self._under_lock(key, pending, running, command)
+                try:
+                    await self._under_lock(key, pending, running, command)
+                except Conflict:
+                    # An append failed behind our back; the lines are not in the file. The session is read again and the input run anew.
+                    log.warning("session read again", key=str(key), input=inbound.id)
+                    await self._under_lock(key, pending, running, command)
             except Told as told:
                 await self.say(pending, ReplyText(told.said))
             except Corrupt as error:
@@ -196,10 +206,6 @@ class Runners:
                     await self.say(pending, ReplyText(UNREADABLE))
                 else:
                     await self._reset_unreadable(key, pending)
-            except Conflict:
-                # An append failed behind our back; the lines are not in the file. The session is read again and the input run anew.
-                log.warning("session read again", key=str(key), input=inbound.id)
-                await self._under_lock(key, pending, running, command)
 
     async def _reset_unreadable(self, key: SessionKey, pending: Pending) -> None:
         infos = await self._sessions.sessions(key)
@@ -302,15 +308,17 @@ class Runners:
                 return None
             running.asking = asyncio.create_task(self._slotted(request, said, stream))
             try:
-                outcome = await running.asking
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if not running.stopped() or (task and task.cancelling()):
-                    running.asking.cancel()
-                    await asyncio.wait({running.asking})
-                    raise
+                await asyncio.wait({running.asking})
+                outcome = running.asking.result()
+            except (Exception, asyncio.CancelledError) as error:
+                running.asking.cancel()
+                await asyncio.wait({running.asking})
+                unless_cancelled()
                 text = "".join(said)
-                return Outcome(text=text, interrupted=True, note=STOPPED) if text.strip() else None
+                if running.stopped() and running.asking.cancelled():
+                    return Outcome(text=text, interrupted=True, note=STOPPED) if text.strip() else None
+                log.error("the model's adapter failed", backend=model.backend.name, key=str(session.key), exc_info=error)
+                return Outcome(text=text, interrupted=True, note=f"({BROKEN_OFF})") if text.strip() else Outcome(failed=BROKEN)
             finally:
                 running.asking = None
             if not outcome.overflow:
@@ -356,6 +364,13 @@ class Runners:
             # Said all the same: a repeat after a crash is better than silence now.
             log.error("reply not journalled", key=pending.input.key, input=pending.input.inbound.id, exc_info=error)
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
+
+
+def unless_cancelled() -> None:
+    """A CancelledError that nobody aimed at this task came out of something broken: a fault like any other, not the end of a queue."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def delivery(
