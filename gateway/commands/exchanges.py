@@ -29,6 +29,7 @@ async def retry(call: Call) -> ReplyText | Ask:
         raise Told("There is nothing to ask again.")
     if not (call.effect and call.effect.retried):
         await asyncio.shield(call.house.sessions.commit(session, Again(seq=0, at="", for_=call.input_id, of=question.seq)))
+        await call.house.sessions.refresh(session)  # what was taken back may leave the window short
     return Ask(question)
 
 
