@@ -1,0 +1,429 @@
+"""Discord on loopback, REST and gateway, with the service's refusals and words, for tests and load tests with the real discord.py.
+
+It keeps what a person would see in each channel, tells the gateway what happens, and can misbehave on demand: `fail`, `hold`, `drop`,
+`flood`, `disconnect`, `go_silent`, `stop` and `start` (an outage; same port, same state).
+
+    async with FakeDiscord() as dc:                      # dc.base_url is discord.py's Route.BASE, dc.gateway_url its DEFAULT_GATEWAY
+        chat = dc.dm(DEFAULT_USER)                       # or dc.channel(guild, "general"), dc.thread(channel)
+        message_id = dc.say(chat, "hello")
+        await dc.wait_for(lambda: dc.visible(chat) == ["hi"])
+
+Kept apart from the real service on purpose: rate limits bind only with `limit` or `global_limit` set, everything is on one port and without
+TLS, guilds are small and unsharded, and a member who presses or types a command is in the guild from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Self, TypeVar
+
+from aiohttp import web
+
+from tests.fakes.discord_gateway import Gateway
+from tests.fakes.discord_rules import INTENTS, Json, Refusal, integer
+from tests.fakes.discord_state import CALLBACK, DELETE, DM, EDIT, SEND, Call, Channel, Fault, Interaction, Message, Person
+from tests.fakes.discord_webhooks import HOOK, Webhooks
+from tests.fakes.discord_wire import answer, banned, bucket_headers, failed, limited, read_body, refused, reset
+from tests.fakes.discord_world import DEFAULT_USER, stamp
+
+__all__ = ["DEFAULT_USER", "Call", "Channel", "FakeDiscord", "Fault", "Interaction", "Limit", "Message", "Person"]
+
+T = TypeVar("T")
+
+API = "/api/v10"
+_WRITES = frozenset({SEND, EDIT, DELETE})
+
+
+class Limit(NamedTuple):
+    """So many writes in so many seconds."""
+
+    writes: int = 5
+    per: float = 5.0
+
+
+class FakeDiscord(Webhooks):
+    """The service for one bot. An async context manager; everything is called on its event loop."""
+
+    def __init__(
+        self,
+        *,
+        token: str = "NjAwMDAwMDAwMDAwMDAwMDAx.GTESTS.fake-token-of-the-tests",
+        bot_name: str = "OurBot",
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        super().__init__(token, bot_name)
+        self.host, self.port = host, port
+        self.gateway = Gateway(self)
+        self.calls: list[Call] = []
+        self.impatient: list[Call] = []
+        """Calls that came within a flood wait that had been told."""
+        self.limit: Limit | None = None
+        """Of creates, edits and deletes together, per channel; and of each interaction's webhook."""
+        self.global_limit: Limit | None = None
+        """Of all calls but those that answer interactions."""
+        self._times: dict[str, deque[float]] = {}
+        self._faults: list[Fault] = []
+        self._watchers: dict[int | None, set[asyncio.Event]] = {}
+        self._runner: web.AppRunner | None = None
+
+    # ------------------------------------------------------------------------------------------------------------- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{self.host}:{self.port}{API}"
+
+    @property
+    def gateway_url(self) -> str:
+        return f"ws://{self.host}:{self.port}/"
+
+    async def start(self) -> None:
+        """Listen; after a `stop` on the same port, with everything as it was."""
+        app = web.Application(client_max_size=60 * 2**20)
+        for route in self.routes:
+            method, _, path = route.partition(" ")
+            app.router.add_route(method, API + path, partial(self._serve, route))
+        app.router.add_get(f"{API}/gateway", self._serve_gateway)
+        app.router.add_get(f"{API}/gateway/bot", self._serve_gateway)
+        app.router.add_route("*", f"{API}/{{path:.*}}", partial(self._serve, ""))
+        app.router.add_get("/{path:(resume)?}", self.gateway.accept)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self.host, self.port, backlog=1024).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self, *, resumable: bool = False) -> None:
+        """An outage: open connections are reset, new ones refused. Sessions are lost, and what is said meanwhile is only in the channels'
+        history; with `resumable` the gateway keeps both for a RESUME."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        self.gateway.abort(resumable=resumable)
+        for connection in runner.server.connections if runner.server else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+        await runner.cleanup()
+
+    # -------------------------------------------------------------------------------------------- what people do (tests call)
+
+    def say(self, channel: int, text: str = "", *, user: int | Person | None = None, reply_to: int | None = None, **fields: Any) -> int:
+        """A person writes; gives the message id. Keywords that a `Message` has are set on it, others go into its JSON as they are."""
+        return self.add(channel, self._speaker(channel, user), text, reply_to=reply_to, **fields).id
+
+    def edit(self, channel: int, message_id: int, text: str, **fields: Any) -> None:
+        """A person edits a message."""
+        self.change(self.channels[channel].messages[message_id], content=text, edited=stamp(self.clock()), **fields)
+
+    def delete(self, channel: int, message_id: int) -> None:
+        """A message is taken away."""
+        self.remove(self.channels[channel].messages[message_id])
+
+    def repeat(self, channel: int, message_id: int) -> None:
+        """Tell of a message again, with a new sequence number, as the gateway does at times after a RESUME."""
+        message = self.channels[channel].messages[message_id]
+        self.emit("MESSAGE_CREATE", self.message_json(message) | self._where(self.channels[channel], message.author), channel)
+
+    def drop_channel(self, channel: int) -> None:
+        """A channel or a thread is deleted."""
+        body = self.channel_json(self.channels[channel])
+        self.emit("THREAD_DELETE" if self.channels[channel].is_thread else "CHANNEL_DELETE", body, channel)
+        del self.channels[channel]
+
+    def push(self, event: str, data: Json) -> None:
+        """Any event as it is, to every session whatever its intents."""
+        self.gateway.dispatch(event, data, None)
+
+    def _speaker(self, channel: int, user: int | Person | None) -> Person:
+        if isinstance(user, Person):
+            return user
+        place = self.channels[channel]
+        person = self.user(user or place.recipient or DEFAULT_USER)
+        if place.guild is not None:
+            self.join(place.guild, person.id)
+        return person
+
+    # ------------------------------------------------------------------------------------------------------ what can be seen
+
+    def visible(self, channel: int) -> list[str]:
+        """The bot's texts in the channel as a person sees them now, oldest first; without those that are still "thinking"."""
+        return [message.content for message in self.messages(channel) if not message.loading]
+
+    def messages(self, channel: int) -> list[Message]:
+        """The bot's messages in the channel, ephemeral ones among them."""
+        place = self.channels.get(channel)
+        return [message for message in place.messages.values() if message.author is self.bot] if place else []
+
+    def calls_of(self, route: str, channel: int | None = None) -> list[Call]:
+        """By the constants of `discord_state`: `calls_of(SEND, channel)`."""
+        return [call for call in self.calls if call.route == route and (channel is None or call.channel == channel)]
+
+    async def wait_for(self, predicate: Callable[[], T], timeout: float = 5.0, *, channel: int | None = None) -> T:
+        """Wait until `predicate()` is true and give what it gave. With `channel` it is asked again only when that channel saw something:
+        with hundreds of waiters the cheap way. AssertionError after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        event = asyncio.Event()
+        group = self._watchers.setdefault(channel, set())
+        group.add(event)
+        try:
+            while True:
+                event.clear()
+                if found := predicate():
+                    return found
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    tail = [f"{call.route} ({call.channel}) {call.status} {call.code} {call.message}" for call in self.calls[-8:]]
+                    raise AssertionError(f"not within {timeout:g} s; last calls: {tail}")
+                try:
+                    async with asyncio.timeout(left if channel is not None else min(left, 0.05)):
+                        await event.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            group.discard(event)
+            if not group:
+                self._watchers.pop(channel, None)
+
+    async def online(self, timeout: float = 5.0) -> None:
+        """Wait until a client has a session."""
+        await self.wait_for(lambda: self.gateway.live, timeout)
+
+    # --------------------------------------------------------------------------------------------------------- misbehaviour
+    # Each call meets the first planned fault that fits, so that faults planned one after the other strike one after the other.
+
+    def fail(
+        self,
+        route: str,
+        status: int = 0,
+        body: str | bytes | Json | Callable[[Call], Any] | None = None,
+        *,
+        code: int = 0,
+        headers: dict[str, str] | None = None,
+        times: int | None = 1,
+        channel: int | None = None,
+        when: Callable[[Call], bool] | None = None,
+    ) -> Fault:
+        """Answer an error without any effect, the next `times` times (None: always). "*" is every route.
+
+        `code`: one of Discord's, with its status and words (`fail(SEND, code=50013)`). `body`: a message; bytes of a page; a dict to be
+        merged into the usual body (`fail(SEND, 429, {"retry_after": 3.0, "global": True})`); or a function of the call that gives one of
+        these, or None for no fault this time."""
+        return self._plan(Fault(route, channel, times, when, "fail", status=status, code=code, body=body, headers=headers or {}))
+
+    def ban(self, route: str = "*", *, times: int | None = 1) -> Fault:
+        """Answer 429 with a page of the wall in front of the API."""
+        return self._plan(Fault(route, None, times, None, "ban"))
+
+    def hold(
+        self,
+        route: str,
+        *,
+        before: bool = False,
+        times: int | None = 1,
+        channel: int | None = None,
+        when: Callable[[Call], bool] | None = None,
+    ) -> Fault:
+        """Withhold the response until `release()`; the effect is done, or with `before` it waits too."""
+        return self._plan(Fault(route, channel, times, when, "hold", after=not before))
+
+    def drop(
+        self,
+        route: str,
+        *,
+        after: bool = False,
+        times: int | None = 1,
+        channel: int | None = None,
+        when: Callable[[Call], bool] | None = None,
+    ) -> Fault:
+        """Reset the connection instead of answering, before the effect or `after` it."""
+        return self._plan(Fault(route, channel, times, when, "drop", after=after))
+
+    def flood(self, channel: int, retry_after: float) -> None:
+        """For `retry_after` seconds from now every call for this channel is answered 429; those after the first go to `impatient`."""
+        place = self.channels[channel]
+        place.flood_until, place.flood_told = time.monotonic() + retry_after, False
+
+    def disconnect(self, code: int = 4000, *, resumable: bool = True) -> None:
+        """Close the gateway's sockets."""
+        self.gateway.disconnect(code, resumable=resumable)
+
+    def go_silent(self, *, deaf: bool = False) -> None:
+        """Turn the open gateway sockets into zombies: nothing comes any more, not even an ACK; new ones work. With `deaf` a close goes
+        unanswered too, for which discord.py waits 30 seconds."""
+        self.gateway.go_silent(deaf=deaf)
+
+    def _plan(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault
+
+    # -------------------------------------------------------------------------------------------------------------- serving
+
+    async def _serve_gateway(self, request: web.Request) -> web.StreamResponse:
+        call = self._note(request, f"GET {request.path.removeprefix(API)}")
+        fault = next((fault for fault in self._faults if fault.strikes(call)), None)
+        if fault is not None and fault.act == "fail" and (response := failed(fault, call)) is not None:
+            return response
+        limits: Json = {"total": 1000, "remaining": 1000, "reset_after": 86_400_000, "max_concurrency": 1}
+        more = {"shards": 1, "session_start_limit": limits} if request.path.endswith("/bot") else {}
+        return answer(call, 200, {"url": self.gateway_url} | more)
+
+    def _note(self, request: web.Request, route: str) -> Call:
+        call = Call(route, dict(request.match_info), dict(request.query), {}, time.monotonic())
+        call.authorization = request.headers.get("Authorization", "")
+        call.peer = (request.get_extra_info("peername") or (0, 0))[1]
+        item = self.interaction_of(call)
+        call.channel = item.channel if item else integer(call.path.get("channel_id"))
+        self.calls.append(call)
+        return call
+
+    async def _serve(self, route: str, request: web.Request) -> web.StreamResponse:
+        call = self._note(request, route or f"{request.method} {request.path.removeprefix(API)}")
+        try:
+            response = await self._answer(request, call)
+        except asyncio.CancelledError:
+            call.status = -1
+            raise
+        finally:
+            self._touch(call.channel)
+        return response
+
+    async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
+        try:
+            await read_body(request, call)
+        except Refusal as refusal:
+            return refused(call, refusal)
+        fault = next((fault for fault in self._faults if fault.strikes(call)), None) if self._faults else None
+        if fault is not None and not fault.after:
+            if fault.act == "drop":
+                return reset(request, call)
+            if fault.act == "ban":
+                return banned(call)
+            if fault.act == "hold":
+                await self._hold(fault, call)
+            elif (response := failed(fault, call)) is not None:
+                return response
+        response = self._done(call)
+        if fault is not None and fault.after:
+            if fault.act == "drop":
+                return reset(request, call)
+            await self._hold(fault, call)
+        return response
+
+    def _done(self, call: Call) -> web.Response:
+        headers: dict[str, str] = {}
+        try:
+            handler = self.routes.get(call.route)
+            if handler is None:
+                raise Refusal(0, status=404, message="404: Not Found")
+            self.admit(call)
+            if (response := self._paced(call, headers)) is not None:
+                return response
+            return answer(call, 200, handler(call), headers)
+        except Refusal as refusal:
+            return refused(call, refusal, headers)
+
+    async def _hold(self, fault: Fault, call: Call) -> None:
+        fault.reached.set()
+        self._touch(call.channel)
+        await fault.released.wait()
+
+    def _paced(self, call: Call, headers: dict[str, str]) -> web.Response | None:
+        """429 where a limit is hit; otherwise the bucket's `headers` are filled in."""
+        now = time.monotonic()
+        place = self.channels.get(call.channel or 0)
+        if place is not None and (left := place.flood_until - now) > 0:
+            if place.flood_told:
+                self.impatient.append(call)
+            place.flood_told = True
+            return limited(call, left)
+        hook = call.route in self.open_routes
+        if self.global_limit is not None and not hook and (left := self._take("global", self.global_limit, now)[1]) > 0:
+            return limited(call, left, everywhere=True)
+        if self.limit is None or call.route == CALLBACK or not (hook or call.route in _WRITES):
+            return None
+        kind = HOOK if hook else "writes"
+        remaining, left = self._take(f"{kind} {call.path.get('token') or call.channel}", self.limit, now)
+        bucket = hashlib.sha256(kind.encode()).hexdigest()[:32]
+        if left > 0:
+            return limited(call, left, headers=bucket_headers(bucket, self.limit.writes, 0, left))
+        headers |= bucket_headers(bucket, self.limit.writes, remaining, self._resets(f"{kind} {call.path.get('token') or call.channel}"))
+        return None
+
+    def _take(self, key: str, limit: Limit, now: float) -> tuple[int, float]:
+        """Count one against a limit: how many are left, or the seconds until there is one."""
+        times = self._times.setdefault(key, deque())
+        while times and times[0] <= now - limit.per:
+            times.popleft()
+        if len(times) >= limit.writes:
+            return 0, times[0] + limit.per - now
+        times.append(now)
+        return limit.writes - len(times), 0.0
+
+    def _resets(self, key: str) -> float:
+        assert self.limit is not None
+        return max(self._times[key][0] + self.limit.per - time.monotonic(), 0.0)
+
+    def _touch(self, channel: int | None) -> None:
+        for group in {None, channel}:
+            for event in self._watchers.get(group, ()):
+                event.set()
+
+    # -------------------------------------------------------------------------------------------------- what the gateway asks
+
+    def emit(self, event: str, data: Json, channel: int | None = None) -> None:
+        self.gateway.dispatch(event, data, channel)
+        self._touch(channel)
+
+    def ready(self) -> Json:
+        return {
+            "v": 10,
+            "user": self.bot.json() | {"verified": True, "mfa_enabled": True, "flags": 0, "email": None},
+            "guilds": [{"id": str(guild), "unavailable": True} for guild in self.guilds],
+            "private_channels": [],
+            "resume_gateway_url": f"{self.gateway_url}resume",
+            "application": {"id": str(self.application_id), "flags": self.flags()},
+            "_trace": ["fake"],
+        }
+
+    def guilds_json(self) -> list[Json]:
+        return [self.guild_json(guild) for guild in self.guilds.values()]
+
+    def for_session(self, event: str, data: Json, channel: int | None, intents: int) -> Json | None:
+        """An event as a session with these intents gets it; None where it does not."""
+        place = self.channels.get(channel or 0)
+        if place is not None and not self.may(place, "view_channel") and event != "INTERACTION_CREATE":
+            return None
+        if event.startswith("MESSAGE_"):
+            wanted = "dm_messages" if place is not None and place.type == DM else "guild_messages"
+            if not intents & INTENTS[wanted]:
+                return None
+            return self.withheld(data, bool(intents & INTENTS["message_content"])) if "content" in data else data
+        if event.startswith(("GUILD_", "CHANNEL_", "THREAD_")) and not intents & INTENTS["guilds"]:
+            return None
+        return data
+
+    def members_chunk(self, wanted: Json) -> list[Json]:
+        guild = self.guilds.get(integer(wanted.get("guild_id")) or 0)
+        if guild is None:
+            return []
+        ids = wanted.get("user_ids")
+        ids = {integer(item) for item in (ids if isinstance(ids, list) else [ids])} if ids else None
+        query = str(wanted.get("query") or "").lower()
+        found = [
+            user for user, member in guild.members.items() if (ids is None or user in ids) and member.person.name.lower().startswith(query)
+        ]
+        return [self.member_json(guild, user) for user in found[: integer(wanted.get("limit")) or None]]
+
+    def noticed(self) -> None:
+        self._touch(None)
