@@ -129,6 +129,8 @@ class ControlServer:
                 await writer.drain()
         except (OSError, TimeoutError):
             pass  # they left
+        except asyncio.CancelledError:
+            pass  # by `close`, which awaits this task; asyncio would log a traceback for a cancelled one (up to Python 3.11)
         finally:
             writer.close()
             with contextlib.suppress(OSError):

@@ -205,3 +205,20 @@ def test_socket_path() -> None:
     """Under systemd the socket is in the runtime folder, else in the data folder."""
     assert socket_path(Path("/data"), {}) == Path("/data/control.sock")
     assert socket_path(Path("/data"), {"RUNTIME_DIRECTORY": "/run/parlour:/run/x"}) == Path("/run/parlour/control.sock")
+
+
+async def test_close_cuts_what_is_open_without_a_word(tmp_path: Path) -> None:
+    """Somebody who connected and says nothing does not hold up the end, and leaves no traceback behind."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    server = ControlServer(tmp_path / "control.sock", {})
+    await server.start()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "control.sock")
+    writer.write(b'{"name":')
+    for _ in range(10):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        await server.close()
+        assert await reader.read() == b""
+    await shut(writer)
+    assert complaints == []
