@@ -95,10 +95,10 @@ async def test_a_chat_that_is_gone_costs_nobody_else(daemon: Daemon, tg: FakeTel
     for chat in chats:
         tg.chat(chat).refusal = None
         tg.say(chat, "back again")
-    for chat in chats:
+    for chat, case in chats.items():
         seen = await until(tg, chat, lambda seen: seen and seen[-1].endswith("back again"))
-        assert len(seen) == left[chat] + 1, chats[chat]
-        assert len([call for call in tg.calls[calls:] if call.chat == chat and not call.ok]) <= 2, chats[chat]
+        assert len(seen) == left[chat] + 1, case
+        assert len([call for call in tg.calls[calls:] if call.chat == chat and not call.ok]) <= 2, case
     assert await daemon.stop() == 0
     assert "Traceback" not in daemon.text()
 
