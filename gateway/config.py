@@ -83,7 +83,7 @@ def guess_data_dir(path: str | None, env: Mapping[str, str] = os.environ) -> Pat
     """`data_dir` for whoever only looks for the running daemon: faults in the file do not matter, nor that there is none."""
     try:
         file = find(path)
-        said = tomllib.loads(file.read_text("utf-8-sig")).get("data_dir", "")
+        said = tomllib.loads(_bytes(file)[0][:_MOST].decode("utf-8-sig").replace("\r\n", "\n")).get("data_dir", "")
     except (ConfigErrors, OSError, ValueError, RecursionError):
         return data_dir(Path(path or PLACES[0]), "", env)
     return data_dir(file, said if isinstance(said, str) else "", env)
@@ -160,6 +160,14 @@ def load(path: Path, channel_types: ChannelTypes, env: Mapping[str, str] = os.en
     )
 
 
+def _bytes(path: Path) -> tuple[bytes, int]:
+    """Not more than one byte over what a config may have, and the file's mode. A pipe into which somebody writes is read to its end
+    (`--config <(decrypt config.toml)`); nobody is waited for to open the other end. Raises OSError, ValueError."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        os.set_blocking(file.fileno(), True)
+        return file.read(_MOST + 1), os.fstat(file.fileno()).st_mode
+
+
 def _read(path: Path, env: Mapping[str, str]) -> tuple[str, bool]:
     """The file's text, and whether others than its owner may read it."""
 
@@ -167,9 +175,7 @@ def _read(path: Path, env: Mapping[str, str]) -> tuple[str, bool]:
         return ConfigErrors([ConfigError(str(path), line, "", text)])
 
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            raw = file.read(_MOST + 1)
+        raw, mode = _bytes(path)
     except FileNotFoundError:
         raise fault("there is no such file: copy config.example.toml and edit it, or try the demonstration with ./dev run") from None
     except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -319,6 +320,20 @@ def test_no_file(tmp_path: Path) -> None:
     big = tmp_path / "big.toml"
     big.write_bytes(b"#" * 2_000_000)
     assert "over 256 KiB" in one_fault(big)[2]
+
+
+def test_what_has_no_end_or_no_beginning(tmp_path: Path) -> None:
+    """A device that never ends and a pipe that nobody writes into hold nobody up; a pipe that somebody writes into is read."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "over 256 KiB" in one_fault(Path("/dev/zero"))[2]
+    assert faults(pipe)
+    assert config.guess_data_dir("/dev/zero", {}).name == config.guess_data_dir(str(pipe), {}).name == "data"
+    reading, writing = os.pipe()
+    os.write(writing, b'data_dir = "/elsewhere"\n')
+    os.close(writing)
+    assert config.guess_data_dir(f"/dev/fd/{reading}", {}) == Path("/elsewhere")
+    os.close(reading)
 
 
 @settings(max_examples=150, deadline=None)
