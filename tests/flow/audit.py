@@ -33,6 +33,20 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
+def unfinished(data: Path) -> set[str]:
+    """Inputs that the journal has and has not seen the end of."""
+    accepted: set[str] = set()
+    finished: set[str] = set()
+    for path in (data / "journal").glob("*.jsonl"):
+        for line in path.read_bytes().split(b"\n")[:-1]:  # what has no newline yet is being written
+            record = json.loads(line)
+            if record["type"] == "accepted":
+                accepted.add(record["inbound"]["id"])
+            elif record["type"] == "finished":
+                finished.add(record["id"])
+    return accepted - finished
+
+
 class Audit:
     """`faults` should be empty; `counts` says what was ambiguous, and how much there was."""
 

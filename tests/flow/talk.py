@@ -11,10 +11,12 @@ import asyncio
 import random
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.fakes.openai import DONE, Asked, FakeModel, Reply, Step, delta
+from tests.fakes.openai import DONE, Asked, End, FakeModel, Reply, Step, delta
 from tests.fakes.telegram import FakeTelegram
+from tests.fakes.telegram_rules import Json
 
 TAG = re.compile(r"\bw\d+x\b")
 LABEL = re.compile(r"\bw\d+x\.\d+\b")
@@ -58,6 +60,10 @@ class Talk:
         """Tag -> the answers that the model gave or began to give, each as a whole."""
         self.on_ask: asyncio.Event = asyncio.Event()
         """Set at each request."""
+        self.hang: dict[str, int] = {}
+        """Tag -> after how many steps the next answer to it falls silent for ever."""
+        self.silent: set[str] = set()
+        """Tags of the answers that did."""
         self._long: set[str] = set()
         model.script(self._answer)
 
@@ -102,7 +108,8 @@ class Talk:
             return Reply([delta("I was asked nothing that I know. end"), delta(finish="stop"), DONE])
         tag = tags[-1]
         label = f"{tag}.{len(self.given[tag]) + 1}"
-        count = 4 + 3 * (len(self.given[tag]) % 3) if tag in self._long else 1
+        # The second answer is the shortest one, so that messages that the first one took up are left over.
+        count = (10, 4, 7)[len(self.given[tag]) % 3] if tag in self._long else 1
         size = 900 if tag in self._long else 8
         paragraphs = [f"{label} p{n} " + ("word " * (size // 5)).strip() for n in range(count)]
         text = "\n\n".join(paragraphs) + " end"
@@ -112,7 +119,24 @@ class Talk:
         steps: list[Step] = [delta("", role="assistant")]
         for chunk in chunks:
             steps += (self.delay, delta(chunk))
-        return Reply([*steps, self.delay, delta(finish="stop"), DONE])
+        steps += (self.delay, delta(finish="stop"), DONE)
+        return Reply(self._until(tag, steps, self.hang.pop(tag)) if tag in self.hang else steps)
+
+    def _until(self, tag: str, steps: list[Step], number: int) -> Iterator[Step]:
+        yield from steps[:number]
+        self.silent.add(tag)
+        yield End.HANG
+
+
+def nth(number: int) -> Callable[[Json], bool]:
+    """For a planned fault: it strikes at the call with this number, from 0."""
+    left = [number]
+
+    def strikes(_: Json) -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    return strikes
 
 
 async def within(event: asyncio.Event, seconds: float) -> bool:

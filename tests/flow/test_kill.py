@@ -11,7 +11,6 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,10 @@ import pytest
 from tests.fakes.openai import FakeModel
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_rules import Json
-from tests.flow.audit import OLD, Audit
+from tests.flow.audit import OLD, Audit, unfinished
 from tests.flow.daemon import KEY, TOKEN, Daemon, free_port
 from tests.flow.people import config
-from tests.flow.talk import Person, Place, Talk, within
+from tests.flow.talk import Person, Place, Talk, nth, within
 
 KILLS = int(os.environ.get("PARLOUR_KILLS", "0"))
 SEED = os.environ.get("PARLOUR_SEED", "")
@@ -62,23 +61,12 @@ def large(data: Path, chat: int) -> None:
     (folder / "_chat.jsonl").write_bytes(b'{"at":"","current":"main"}\n')
 
 
-def counted(number: int) -> Callable[[Json], bool]:
-    """True at the call with this number, from 0."""
-    left = [number]
-
-    def strike(_: Json) -> bool:
-        left[0] -= 1
-        return left[0] < 0
-
-    return strike
-
-
 async def moment(talk: Talk, dice: random.Random) -> Fault | None:
     """When to kill: at any time, in the middle of a call to the network (its effect done or not), or while the model speaks."""
     kind = dice.choice(("time", "call", "call", "model"))
     if kind == "call":
         method = dice.choice(("*", "sendMessage", "editMessageText", "deleteMessage", "getUpdates"))
-        held = talk.tg.hold(method, before=dice.random() < 0.5, when=counted(dice.randrange(12)))
+        held = talk.tg.hold(method, before=dice.random() < 0.5, when=nth(dice.randrange(12)))
         await within(held.reached, 1.0)
         return held
     if kind == "model":
@@ -100,20 +88,6 @@ async def kill_and_start(daemon: Daemon, talk: Talk, dice: random.Random, kills:
         await daemon.start(ready=not starting)
         if starting:  # the next kill comes while it starts
             await within(asyncio.Event(), dice.uniform(0.1, 0.9))
-
-
-def unfinished(data: Path) -> set[str]:
-    """Inputs that the journal has and has not seen the end of."""
-    accepted: set[str] = set()
-    finished: set[str] = set()
-    for path in (data / "journal").glob("*.jsonl"):
-        for line in path.read_bytes().splitlines():
-            record = json.loads(line)
-            if record["type"] == "accepted":
-                accepted.add(record["inbound"]["id"])
-            elif record["type"] == "finished":
-                finished.add(record["id"])
-    return accepted - finished
 
 
 async def settle(daemon: Daemon, talk: Talk) -> None:
