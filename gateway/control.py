@@ -1,7 +1,11 @@
-"""The socket through which `parlour pair` and its like speak to the running daemon: one JSON line there, one JSON line back.
+"""The socket through which the command line speaks to the running daemon: one JSON line there, one or several JSON lines back.
 
 Who may open it may do everything that it offers, so it is 0600 from its first moment on. It knows no commands: `gateway.app` hands in what
 a name does, `gateway.cli` is the other end.
+
+An answer is `{"result": ...}` or `{"error": "..."}`. A caller that says `"lines": true` may get lines with `"more": true` before it: a
+`part` of a long answer, or none where the work goes on (at least one every BEAT seconds). So no line is long, neither side waits for the
+other longer than it should, and a caller who leaves ends the work that was for him.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +27,17 @@ from gateway.errors import ParlourError, StartError
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[Mapping[str, str]], Awaitable[object]]
-"""Takes the arguments, gives what the person is shown: a text, or a list of flat tables. Raises ParlourError with a sentence for them."""
+Handler = Callable[[Mapping[str, str]], Awaitable[object] | AsyncGenerator[object, None]]
+"""Takes the arguments, gives a value that JSON can hold, or the parts of a long one. Raises ParlourError with a sentence for the caller."""
 
+BEAT = 1.0
+"""Seconds between two signs of life while the work goes on."""
+PART = 256 * 1024
+"""Bytes that a part should not exceed by much."""
 _LONGEST = 64 * 1024
 _PATIENCE = 10.0
+_PAUSED = 600.0
+"""Seconds that a caller may take for a part: somebody reads in a pager."""
 _MOST = 16
 
 
@@ -44,20 +55,38 @@ class Declined(ParlourError):
     """The daemon said no; the text says why."""
 
 
-class _Request(msgspec.Struct, frozen=True):
+class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     args: dict[str, str] = {}
+    lines: bool = False
+    folder: str = ""
+    """Whose daemon is meant: see `identity`."""
 
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     result: Any = None
     error: str = ""
+    more: bool = False
+    part: Any = None
+
+
+class _Elsewhere(ParlourError):
+    """The daemon behind this socket works in another folder than the one that is meant."""
 
 
 def socket_path(data_dir: Path, env: Mapping[str, str] = os.environ) -> Path:
     """Where the daemon listens: systemd's runtime folder, else the data folder."""
     runtime = env.get("RUNTIME_DIRECTORY", "").split(":")[0]
     return Path(runtime or data_dir, "control.sock")
+
+
+def identity(folder: Path) -> str:
+    """What a folder is known by, whatever path leads to it; "" if it is not there or not for our eyes."""
+    try:
+        info = folder.stat()
+    except OSError:
+        return ""
+    return f"{info.st_dev}:{info.st_ino}"
 
 
 def listen(path: Path) -> socket.socket:
@@ -89,8 +118,9 @@ def listen(path: Path) -> socket.socket:
 class ControlServer:
     """Listens at `path` between `start` and `close`. An answer is awaited in its connection's own task, so a slow one holds up no other."""
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
-        self._path, self._handlers = path, handlers
+    def __init__(self, path: Path, handlers: Mapping[str, Handler], folder: Path | None = None) -> None:
+        """`folder`: the data folder, for callers that mean one daemon among several."""
+        self._path, self._handlers, self._folder = path, handlers, folder
         self._server: asyncio.Server | None = None
         self._inode = 0
         self._open: set[asyncio.Task[None]] = set()
@@ -121,12 +151,11 @@ class ControlServer:
         self._open.add(task)
         try:
             if len(self._open) > _MOST:
-                answer = _Answer(error="too many at once, try again")
+                answer: _Answer | None = _Answer(error="too many at once, try again")
             else:
-                answer = await self._answer(reader)
-            writer.write(msgspec.json.encode(answer, enc_hook=str) + b"\n")
-            async with asyncio.timeout(_PATIENCE):
-                await writer.drain()
+                answer = await self._answer(reader, writer)
+            if answer is not None:
+                await _write(writer, answer, _PATIENCE)
         except (OSError, TimeoutError):
             pass  # they left
         except asyncio.CancelledError:
@@ -137,37 +166,107 @@ class ControlServer:
                 await writer.wait_closed()
             self._open.discard(task)
 
-    async def _answer(self, reader: asyncio.StreamReader) -> _Answer:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Answer | None:
+        """The last line of the answer; None where nobody is there any more to read it."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 request = msgspec.json.decode(await reader.readline(), type=_Request)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
             return _Answer(error="not a request")
+        if request.folder and self._folder is not None and request.folder != identity(self._folder):
+            return _Answer(error=f"{_Elsewhere.__name__}: this daemon works in {self._folder}")
         handler = self._handlers.get(request.name)
         if handler is None:
             return _Answer(error=f"the running daemon knows no {request.name[:40]!r}; is it of this version?")
-        (result,) = await asyncio.gather(handler(request.args), return_exceptions=True)
-        if isinstance(result, ParlourError):
-            return _Answer(error=str(result))
-        if isinstance(result, BaseException):
-            log.error("control request failed", request=request.name, exc_info=result)
-            return _Answer(error="that failed; the daemon's log says why")
-        return _Answer(result=result)
+        work = asyncio.create_task(_work(handler, request, writer), name=f"control {request.name}")
+        watch = [asyncio.create_task(_until_left(reader, writer))] if request.lines else []
+        try:
+            await asyncio.wait([work, *watch], return_when=asyncio.FIRST_COMPLETED)
+            left = not work.done()
+        finally:
+            for task in (work, *watch):
+                task.cancel()
+            await asyncio.gather(work, *watch, return_exceptions=True)
+        return None if left or work.cancelled() else work.result()
 
 
-async def call(path: Path, name: str, args: Mapping[str, str]) -> object:
-    """Ask the daemon that listens at `path`. Raises NotRunning or Declined."""
+async def _write(writer: asyncio.StreamWriter, answer: _Answer, patience: float) -> None:
+    """Raises TimeoutError, OSError."""
+    writer.write(msgspec.json.encode(answer, enc_hook=str) + b"\n")
+    async with asyncio.timeout(patience):
+        await writer.drain()
+
+
+async def _work(handler: Handler, request: _Request, writer: asyncio.StreamWriter) -> _Answer | None:
+    """Carry the request out, and write its parts. None: the caller is gone."""
     try:
-        async with asyncio.timeout(3 * _PATIENCE):
+        answer = handler(request.args)
+        if not isinstance(answer, AsyncGenerator):
+            return _Answer(result=await answer)
+        if not request.lines:
+            return _Answer(error=f"{request.name} answers in several lines")
+        async with aclosing(answer) as parts:
+            async for part in parts:
+                try:
+                    await _write(writer, _Answer(more=True, part=part), _PAUSED)
+                except (OSError, TimeoutError):
+                    return None
+        return _Answer()
+    except ParlourError as error:
+        return _Answer(error=str(error))
+    except OSError as error:  # of the disk: it says more than we could
+        log.error("control request failed", request=request.name, exc_info=error)
+        return _Answer(error=f"{error.filename or 'disk'}: {error.strerror or error}")
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        log.error("control request failed", request=request.name, exc_info=error)
+        return _Answer(error="that failed; the daemon's log says why")
+
+
+async def _until_left(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Give signs of life until the caller leaves; such callers keep their half of the connection open and say nothing more."""
+    while True:
+        try:
+            async with asyncio.timeout(BEAT):
+                if not await reader.read(1024):
+                    return
+        except TimeoutError:
+            if not writer.transport.get_write_buffer_size():
+                writer.write(msgspec.json.encode(_Answer(more=True)) + b"\n")
+        except OSError:
+            return
+
+
+Part = Callable[[object], None]
+"""Takes a part of a long answer."""
+
+
+async def call(path: Path, name: str, args: Mapping[str, str], *, part: Part | None = None, folder: str = "") -> object:
+    """Ask the daemon that listens at `path`; with `part` it may answer in several parts and take as long as it needs. `folder`: the
+    `identity` of the data folder that is meant; the daemon of another one is NotRunning. Raises NotRunning or Declined."""
+    request = _Request(name, dict(args), part is not None, folder)
+    try:
+        async with asyncio.timeout(_PATIENCE):
             reader, writer = await asyncio.open_unix_connection(os.fspath(path), limit=16 * 2**20)
-            try:
-                writer.write(msgspec.json.encode(_Request(name, dict(args))) + b"\n")
-                await writer.drain()
-                line = await reader.readline()
-            finally:
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+        try:
+            writer.write(msgspec.json.encode(request) + b"\n")
+            await writer.drain()
+            while True:
+                async with asyncio.timeout(3 * _PATIENCE):
+                    line = await reader.readline()
+                if not line:
+                    raise NotRunning(f"{path}: the daemon gave no answer; its log says why")
+                answer = msgspec.json.decode(line, type=_Answer)
+                if not answer.more:
+                    break
+                if part is not None and answer.part is not None:
+                    part(answer.part)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
     except TimeoutError:
         raise NotRunning(f"{path}: the daemon does not answer") from None
     except FileNotFoundError:
@@ -176,9 +275,8 @@ async def call(path: Path, name: str, args: Mapping[str, str]) -> object:
         raise NotRunning(f"{path}: no permission; call it as the user that the daemon runs as, or as root") from None
     except OSError as error:
         raise NotRunning(f"{path}: no daemon listens here ({error.strerror or error})") from None
-    if not line:
-        raise NotRunning(f"{path}: the daemon gave no answer; its log says why")
-    answer = msgspec.json.decode(line, type=_Answer)
+    if answer.error.startswith(f"{_Elsewhere.__name__}: "):
+        raise _Absent(f"{path}: {answer.error.partition(': ')[2]}")
     if answer.error:
         raise Declined(answer.error)
     return answer.result

@@ -230,6 +230,12 @@ class Loaded:
             raise NoSession(f"{key} has no session {name!r}")
         return (await self._read(_Entry(key, name)))[0]
 
+    async def newest(self, key: SessionKey, name: str, messages: int) -> Session:
+        """See `SessionManager.newest`."""
+        if not NAME.fullmatch(name):
+            raise NoSession(f"{key} has no session {name!r}")
+        return (await self._read(_Entry(key, name), EVERYTHING._replace(messages=messages)))[0]
+
     async def view(self, key: SessionKey, name: str) -> Session:
         """See `SessionManager.view`."""
         if not NAME.fullmatch(name):
@@ -260,12 +266,13 @@ class Loaded:
             self._account(entry)
         return session
 
-    async def _read(self, entry: _Entry) -> tuple[Session, Tail]:
+    async def _read(self, entry: _Entry, keep: Keep | None = None) -> tuple[Session, Tail]:
         """The end of the session, as far back as it takes."""
-        n = self._keep.messages + self._keep.surplus
+        keep = keep or self._keep
+        n = keep.messages + keep.surplus
         while True:
             tail = await self._log.tail(entry.key, entry.name, n)
-            session, entry.lines, entry.bytes = await self._replay(entry.key, entry.name, tail, self._keep)
+            session, entry.lines, entry.bytes = await self._replay(entry.key, entry.name, tail, keep)
             if tail.whole or not session.short:
                 return session, tail
             n *= 4

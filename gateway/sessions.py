@@ -116,6 +116,11 @@ class SessionManager:
         on changing. Takes no lock, and costs the same however long the session is. Raises NoSession, Corrupt, OSError."""
         return await self._loaded.glance(key, name)
 
+    async def newest(self, key: SessionKey, name: str, messages: int) -> Session:
+        """The session's newest part, that many of the messages that count or a few more, for reading: nobody else's object, kept by
+        nobody. Takes no lock. Raises NoSession, Corrupt, OSError."""
+        return await self._loaded.newest(key, name, messages)
+
     def pin(self, key: SessionKey, name: str) -> None:
         """Keep at least the session's last seq at hand until `unpin`. Counted."""
         self._loaded.pin(key, name)

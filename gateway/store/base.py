@@ -33,6 +33,29 @@ class Listed(NamedTuple):
     modified: float
 
 
+class Overview(NamedTuple):
+    """What one key has."""
+
+    key: SessionKey
+    current: str
+    """As the pointer says; "" where it says nothing."""
+    sessions: list[Listed]
+    """Oldest first."""
+    unreadable: int
+    """Sessions that are there and left out."""
+
+
+class Page(NamedTuple):
+    """A stretch of a session as it is kept, the header first, bad lines included."""
+
+    data: bytes
+    """Whole lines."""
+    end: int
+    """Where the next page begins."""
+    size: int
+    """What there is now, all pages together."""
+
+
 class SessionLog(Protocol):
     async def open(self) -> None:
         """Make ready; repairs what a crash left. Raises StartError."""
@@ -67,6 +90,13 @@ class SessionLog(Protocol):
 
     async def keys(self, prefix: str = "") -> list[SessionKey]:
         """All keys that have a session, by the headers (never guessed from file names), whose `str` starts with `prefix`."""
+
+    async def overview(self, keys: Sequence[SessionKey]) -> list[Overview]:
+        """What each of these keys has, at once, for lists over many; reads no more than `sessions` and `chat` do."""
+
+    async def page(self, key: SessionKey, name: str, start: int, most: int) -> Page:
+        """About `most` bytes of the session (at least a line) from `start` on, 0 at first. Empty at the end. Raises NoSession, Corrupt,
+        OSError."""
 
     async def delete(self, key: SessionKey, name: str = "") -> None:
         """For good: one session with its torn bytes, or ("") everything of the key, media and pointer included."""

@@ -21,8 +21,8 @@ from gateway.disk import NEW, new_file, open_private, write_all
 from gateway.errors import Corrupt
 from gateway.lines import BLOCK, UNREADABLE, backwards, forwards, read_exactly, repair_tail, whole_lines
 from gateway.message import FORMAT_VERSION, NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, decode_header, encode_line
-from gateway.store.base import Listed, Tail
-from gateway.store.names import key_folder
+from gateway.store.base import Listed, Overview, Page, Tail
+from gateway.store.names import chat_file, key_folder
 
 GONE = ".gone-"
 """How a folder is called while it is being deleted."""
@@ -162,6 +162,18 @@ def read_from(path: Path, key: SessionKey, end: int, from_seq: int) -> Read:
     return _read(path, key, end, lambda event: 0 < event.seq < from_seq, keep_last=False)
 
 
+def read_page(path: Path, key: SessionKey, end: int, start: int, most: int) -> Page:
+    """See `SessionLog.page`; `start` is an offset in the file."""
+    with _reading(path) as (fd, size):
+        _unchanged(fd, size, end)
+        _header(fd, size, path, key)
+        stop = min(start + most, end)
+        if start < stop < end:
+            whole = whole_lines(fd, stop, start)
+            stop = whole if whole > start else start + len(next(forwards(fd, end, start)).data)
+        return Page(read_exactly(fd, stop - start, start) if start < stop else b"", max(start, stop), end)
+
+
 # ---------------------------------------------------------------------------------------------------------------------- writing
 
 
@@ -258,6 +270,22 @@ def list_sessions(folder: Path, key: SessionKey | None) -> tuple[list[Listed], l
             unreadable.append(str(error))
     found.sort(key=lambda listed: (listed.header.created, listed.header.name))
     return found, unreadable
+
+
+def list_all(root: Path, keys: Sequence[SessionKey]) -> tuple[list[Overview], list[str]]:
+    """What each of these keys has, and a word on each session that cannot be read."""
+    found: list[Overview] = []
+    faults: list[str] = []
+    for key in keys:
+        listed, unreadable = list_sessions(key_folder(root, key), key)
+        try:
+            chat = fold_chat(read_chat(chat_file(root, key))[0])
+        except OSError as error:
+            chat = None
+            faults.append(str(error))
+        faults += unreadable
+        found.append(Overview(key, chat.current if chat else "", listed, len(unreadable)))
+    return found, faults
 
 
 def list_keys(root: Path, prefix: str) -> list[SessionKey]:

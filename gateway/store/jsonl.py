@@ -24,7 +24,7 @@ from gateway.disk import make_folder, tighten
 from gateway.errors import Conflict, NoSession, SessionExists, StartError, StoreError
 from gateway.message import NAME, Chat, Header, SessionKey
 from gateway.store import files
-from gateway.store.base import Listed, Tail
+from gateway.store.base import Listed, Overview, Page, Tail
 from gateway.store.names import key_folder, session_file
 from gateway.store.pointers import Pointers, bound, fail
 from gateway.threads import Threads
@@ -230,6 +230,15 @@ class JsonlStore:
                 tries -= 1
                 if not tries:
                     raise Conflict(session.last, 0) from None
+
+    async def page(self, key: SessionKey, name: str, start: int, most: int) -> Page:
+        return await self._acknowledged(self._session(key, name), lambda path, end: files.read_page(path, key, end, start, most))
+
+    async def overview(self, keys: Sequence[SessionKey]) -> list[Overview]:
+        found, faults = await self._hop(files.list_all, self._root, keys)
+        if faults:
+            log.warning("sessions left out of a list", sessions=len(faults), first=faults[0])
+        return found
 
     async def sessions(self, key: SessionKey) -> list[Listed]:
         found, unreadable = await self._hop(files.list_sessions, key_folder(self._root, key), key)

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.errors import Conflict, NoSession, SessionExists
 from gateway.lines import UNREADABLE
-from gateway.message import NAME, Chat, Event, Header, Message, SessionKey, State, decode_event
-from gateway.store.base import Listed, Tail
+from gateway.message import NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, encode_line
+from gateway.store.base import Listed, Overview, Page, Tail
 
 
 class _Session:
@@ -92,6 +92,19 @@ class MemoryStore:
 
     async def keys(self, prefix: str = "") -> list[SessionKey]:
         return sorted((key for key, sessions in self._sessions.items() if sessions and str(key).startswith(prefix)), key=str)
+
+    async def overview(self, keys: Sequence[SessionKey]) -> list[Overview]:
+        chats = [await self.chat(key) for key in keys]
+        return [Overview(key, chat.current if chat else "", await self.sessions(key), 0) for key, chat in zip(keys, chats, strict=True)]
+
+    async def page(self, key: SessionKey, name: str, start: int, most: int) -> Page:
+        session = self._session(key, name)
+        whole = b"".join((encode_line(session.header), *session.lines))
+        stop = start + most
+        if stop < len(whole):
+            stop = whole.rfind(b"\n", start, stop) + 1 or whole.find(b"\n", start) + 1
+        data = whole[start:stop]
+        return Page(data, start + len(data), len(whole))
 
     async def delete(self, key: SessionKey, name: str = "") -> None:
         if name:
