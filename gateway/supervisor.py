@@ -58,7 +58,11 @@ class Supervisor:
                 self._turn("down", str(error))
                 if isinstance(error, Retry):
                     pause = max(pause, error.after)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                # A cancellation that nobody aimed at this task came out of a library: a fault like any other, not the end of the channel.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
                 log.exception("channel failed", channel=self.channel.name)
                 self._turn("down", type(error).__name__)
             else:

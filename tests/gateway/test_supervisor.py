@@ -1,0 +1,115 @@
+"""One channel's life: started again after anything, with growing pauses, and given up only where the network says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+import structlog
+
+from channels.base import Accept, CommandInfo, Denied, Inbound, NotSent, Retry, Unknown
+from gateway.supervisor import LONGEST_PAUSE, STEADY, Supervisor
+from tests.gateway.outbox_net import Net
+
+pytestmark = [pytest.mark.looptime, pytest.mark.asyncio]
+
+
+class Moody(Net):
+    """A channel that meets, at each start and in each run, what the script has for it. A number: it works for so long, then ends."""
+
+    def __init__(self, *script: tuple[BaseException | None, BaseException | float]) -> None:
+        super().__init__()
+        self.script = list(script)
+        self.starts: list[float] = []
+
+    async def start(self, menu: Sequence[CommandInfo]) -> None:
+        self.starts.append(asyncio.get_running_loop().time())
+        fault = self.script[0][0]
+        if fault is not None:
+            self.script.pop(0)
+            raise fault
+
+    async def run(self, accept: Accept) -> None:
+        fate = self.script.pop(0)[1]
+        if isinstance(fate, BaseException):
+            raise fate
+        await asyncio.sleep(fate)
+        if self.script:
+            raise Unknown("cut")
+
+    def pauses(self) -> list[float]:
+        return [round(b - a, 3) for a, b in zip(self.starts, self.starts[1:], strict=False)]
+
+
+async def accept(batch: Sequence[Inbound]) -> None:
+    raise AssertionError("nothing comes in")
+
+
+def supervisor(channel: Moody) -> Supervisor:
+    return Supervisor(channel, accept, [], spread=lambda: 0.5)
+
+
+FAULTS = [NotSent("x"), Unknown("x"), RuntimeError("x"), OSError(5, "x"), KeyError("x"), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("when", ["start", "run"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_whatever_happens_it_is_started_again(fault: BaseException, when: str) -> None:
+    """Errors of the network, of ours, and a CancelledError that nobody aimed: after a pause the channel is up again."""
+    channel = Moody((fault, 0.0) if when == "start" else (None, fault), (None, 5.0))
+    running = supervisor(channel)
+    await running.run()
+    assert channel.pauses() == [1.0]
+    assert (running.state, running.problem) == ("ended", "")
+
+
+async def test_pauses_grow_to_a_limit_and_begin_anew_after_steady_work() -> None:
+    """1, 2, 4, ... 30 seconds; a channel that had worked for a minute is started again soon."""
+    faults: list[tuple[BaseException | None, BaseException | float]] = [(NotSent("x"), 0.0)] * 7
+    channel = Moody(*faults, (None, STEADY + 1), (None, 1.0))
+    await supervisor(channel).run()
+    assert channel.pauses() == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE, STEADY + 2]
+
+
+async def test_what_the_network_asks_for_is_waited() -> None:
+    """A Retry at the first contact is obeyed."""
+    channel = Moody((Retry(300), 0.0), (None, 1.0))
+    await supervisor(channel).run()
+    assert channel.pauses() == [300.0]
+
+
+async def test_a_token_that_is_wrong_from_the_start_is_raised() -> None:
+    """The operator's mistake ends the start; whoever waits for the first contact is told."""
+    running = supervisor(Moody((Denied("no such bot"), 0.0)))
+    with pytest.raises(Denied, match="no such bot"):
+        await running.run()
+    assert running.contacted.is_set()
+    assert (running.state, running.problem) == ("stopped", "no such bot")
+
+
+async def test_a_token_that_is_refused_later_stops_this_channel_only() -> None:
+    """Nothing is raised: the daemon goes on, and the health report says it."""
+    running = supervisor(Moody((None, Denied("revoked"))))
+    await running.run()
+    assert (running.state, running.problem) == ("stopped", "revoked")
+
+
+async def test_it_can_be_ended_in_every_phase() -> None:
+    """Cancelled while it starts anew, pauses or reads, it ends at once."""
+    for script in (((NotSent("x"), 0.0),), ((None, 1e6),)):
+        channel = Moody(*script)
+        task = asyncio.create_task(supervisor(channel).run())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert len(channel.starts) == 1
+
+
+async def test_one_line_a_change_not_a_try() -> None:
+    """A network that is away for long fills no log."""
+    faults: list[tuple[BaseException | None, BaseException | float]] = [(NotSent("away"), 0.0)] * 50
+    with structlog.testing.capture_logs() as logged:
+        await supervisor(Moody(*faults, (None, 1.0))).run()
+    assert [line["event"] for line in logged] == ["channel down", "channel up", "channel ended"]
