@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 from aiohttp import web
 
 from tests.fakes.discord_gateway import Gateway
-from tests.fakes.discord_rules import INTENTS, Json, Refusal, integer
-from tests.fakes.discord_state import CALLBACK, DELETE, DM, EDIT, SEND, Call, Channel, Fault, Interaction, Message, Person
-from tests.fakes.discord_webhooks import HOOK, Webhooks
+from tests.fakes.discord_rules import INTENTS, Json, Refusal, form_refusal, integer
+from tests.fakes.discord_state import CALLBACK, DELETE, DM, EDIT, GATEWAY, SEND, Call, Channel, Fault, Interaction, Message, Person
+from tests.fakes.discord_webhooks import Webhooks
 from tests.fakes.discord_wire import answer, banned, bucket_headers, failed, limited, read_body, refused, reset
 from tests.fakes.discord_world import DEFAULT_USER, stamp
 
@@ -44,6 +44,8 @@ class Limit(NamedTuple):
 
     writes: int = 5
     per: float = 5.0
+    apart: bool = False
+    """Creates, edits and deletes count apart, though under one bucket's name: so it was measured in 2026 (discord-api-docs #8073)."""
 
 
 class FakeDiscord(Webhooks):
@@ -67,6 +69,10 @@ class FakeDiscord(Webhooks):
         """Of creates, edits and deletes together, per channel; and of each interaction's webhook."""
         self.global_limit: Limit | None = None
         """Of all calls but those that answer interactions."""
+        limits: Json = {"total": 1000, "remaining": 1000, "reset_after": 86_400_000, "max_concurrency": 1}
+        self.routes[GATEWAY] = lambda call: {"url": self.gateway_url}
+        self.routes["GET /gateway/bot"] = lambda call: {"url": self.gateway_url, "shards": 1, "session_start_limit": limits}
+        self.open_routes.add(GATEWAY)
         self._times: dict[str, deque[float]] = {}
         self._faults: list[Fault] = []
         self._watchers: dict[int | None, set[asyncio.Event]] = {}
@@ -86,6 +92,10 @@ class FakeDiscord(Webhooks):
         return f"http://{self.host}:{self.port}{API}"
 
     @property
+    def cdn_url(self) -> str:
+        return f"http://{self.host}:{self.port}/attachments"
+
+    @property
     def gateway_url(self) -> str:
         return f"ws://{self.host}:{self.port}/"
 
@@ -95,9 +105,8 @@ class FakeDiscord(Webhooks):
         for route in self.routes:
             method, _, path = route.partition(" ")
             app.router.add_route(method, API + path, partial(self._serve, route))
-        app.router.add_get(f"{API}/gateway", self._serve_gateway)
-        app.router.add_get(f"{API}/gateway/bot", self._serve_gateway)
         app.router.add_route("*", f"{API}/{{path:.*}}", partial(self._serve, ""))
+        app.router.add_get("/attachments/{file_id}/{name}", self._serve_file)
         app.router.add_get("/{path:(resume)?}", self.gateway.accept)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
@@ -132,8 +141,7 @@ class FakeDiscord(Webhooks):
 
     def repeat(self, channel: int, message_id: int) -> None:
         """Tell of a message again, with a new sequence number, as the gateway does at times after a RESUME."""
-        message = self.channels[channel].messages[message_id]
-        self.emit("MESSAGE_CREATE", self.message_json(message) | self._where(self.channels[channel], message.author), channel)
+        self.tell("MESSAGE_CREATE", self.channels[channel].messages[message_id])
 
     def drop_channel(self, channel: int) -> None:
         """A channel or a thread is deleted."""
@@ -141,9 +149,9 @@ class FakeDiscord(Webhooks):
         self.emit("THREAD_DELETE" if self.channels[channel].is_thread else "CHANNEL_DELETE", body, channel)
         del self.channels[channel]
 
-    def push(self, event: str, data: Json) -> None:
+    def push(self, event: str, data: Any) -> None:
         """Any event as it is, to every session whatever its intents."""
-        self.gateway.dispatch(event, data, None)
+        self.gateway.push(event, data)
 
     def _speaker(self, channel: int, user: int | Person | None) -> Person:
         if isinstance(user, Person):
@@ -157,8 +165,9 @@ class FakeDiscord(Webhooks):
     # ------------------------------------------------------------------------------------------------------ what can be seen
 
     def visible(self, channel: int) -> list[str]:
-        """The bot's texts in the channel as a person sees them now, oldest first; without those that are still "thinking"."""
-        return [message.content for message in self.messages(channel) if not message.loading]
+        """The bot's texts in the channel as a person sees them now, oldest first; without the notes of the service, and without those
+        that are still "thinking"."""
+        return [message.content for message in self.messages(channel) if not message.loading and message.type in (0, 19, 20)]
 
     def messages(self, channel: int) -> list[Message]:
         """The bot's messages in the channel, ephemeral ones among them."""
@@ -269,14 +278,9 @@ class FakeDiscord(Webhooks):
 
     # -------------------------------------------------------------------------------------------------------------- serving
 
-    async def _serve_gateway(self, request: web.Request) -> web.StreamResponse:
-        call = self._note(request, f"GET {request.path.removeprefix(API)}")
-        fault = next((fault for fault in self._faults if fault.strikes(call)), None)
-        if fault is not None and fault.act == "fail" and (response := failed(fault, call)) is not None:
-            return response
-        limits: Json = {"total": 1000, "remaining": 1000, "reset_after": 86_400_000, "max_concurrency": 1}
-        more = {"shards": 1, "session_start_limit": limits} if request.path.endswith("/bot") else {}
-        return answer(call, 200, {"url": self.gateway_url} | more)
+    async def _serve_file(self, request: web.Request) -> web.Response:
+        content = self.files.get(request.match_info["file_id"])
+        return web.Response(status=404) if content is None else web.Response(body=content)
 
     def _note(self, request: web.Request, route: str) -> Call:
         call = Call(route, dict(request.match_info), dict(request.query), {}, time.monotonic())
@@ -327,6 +331,8 @@ class FakeDiscord(Webhooks):
             if handler is None:
                 raise Refusal(0, status=404, message="404: Not Found")
             self.admit(call)
+            if not isinstance(call.body, dict) and not call.route.startswith("PUT /applications"):
+                raise form_refusal({(): ("MODEL_TYPE_CONVERT", "Only dictionaries may be used in a ModelType")})
             if (response := self._paced(call, headers)) is not None:
                 return response
             return answer(call, 200, handler(call), headers)
@@ -352,12 +358,12 @@ class FakeDiscord(Webhooks):
             return limited(call, left, everywhere=True)
         if self.limit is None or call.route == CALLBACK or not (hook or call.route in _WRITES):
             return None
-        kind = HOOK if hook else "writes"
-        remaining, left = self._take(f"{kind} {call.path.get('token') or call.channel}", self.limit, now)
-        bucket = hashlib.sha256(kind.encode()).hexdigest()[:32]
+        key = f"hook {call.path['token']}" if hook else f"{call.route if self.limit.apart else 'writes'} {call.channel}"
+        remaining, left = self._take(key, self.limit, now)
+        bucket = hashlib.sha256(b"hook" if hook else b"writes").hexdigest()[:32]
         if left > 0:
             return limited(call, left, headers=bucket_headers(bucket, self.limit.writes, 0, left))
-        headers |= bucket_headers(bucket, self.limit.writes, remaining, self._resets(f"{kind} {call.path.get('token') or call.channel}"))
+        headers |= bucket_headers(bucket, self.limit.writes, remaining, self._times[key][0] + self.limit.per - now)
         return None
 
     def _take(self, key: str, limit: Limit, now: float) -> tuple[int, float]:
@@ -369,10 +375,6 @@ class FakeDiscord(Webhooks):
             return 0, times[0] + limit.per - now
         times.append(now)
         return limit.writes - len(times), 0.0
-
-    def _resets(self, key: str) -> float:
-        assert self.limit is not None
-        return max(self._times[key][0] + self.limit.per - time.monotonic(), 0.0)
 
     def _touch(self, channel: int | None) -> None:
         for group in {None, channel}:
@@ -405,10 +407,14 @@ class FakeDiscord(Webhooks):
         if place is not None and not self.may(place, "view_channel") and event != "INTERACTION_CREATE":
             return None
         if event.startswith("MESSAGE_"):
-            wanted = "dm_messages" if place is not None and place.type == DM else "guild_messages"
-            if not intents & INTENTS[wanted]:
+            direct = place is None or place.type == DM or bool(data.get("flags", 0) & 64)
+            if not intents & INTENTS["dm_messages" if direct else "guild_messages"]:
                 return None
             return self.withheld(data, bool(intents & INTENTS["message_content"])) if "content" in data else data
+        if event.startswith("GUILD_MEMBER_") and not intents & INTENTS["members"]:
+            return None
+        if event == "GUILD_CREATE" and not intents & INTENTS["members"]:
+            data = data | {"members": [member for member in data["members"] if member["user"]["id"] == str(self.bot.id)]}
         if event.startswith(("GUILD_", "CHANNEL_", "THREAD_")) and not intents & INTENTS["guilds"]:
             return None
         return data

@@ -61,6 +61,9 @@ class Link:
         self.deaf = False
         """Nor is anything read: not even a close is answered."""
         self.undeaf = asyncio.Event()
+        self.closing = False
+        """We closed it."""
+        self.last_beat = 0.0
         self._zlib = zlib.compressobj() if compress else None
         self._queue: asyncio.Queue[bytes | str | tuple[int, str]] = asyncio.Queue()
 
@@ -75,6 +78,7 @@ class Link:
 
     def close(self, code: int, reason: str = "") -> None:
         """Close after what is queued."""
+        self.closing = True
         self._queue.put_nowait((code, reason))
 
     async def write(self) -> None:
@@ -109,6 +113,8 @@ class Gateway:
         """The body of each RESUME."""
         self.heartbeats: list[float] = []
         """`time.monotonic` of each heartbeat."""
+        self.gaps: list[float] = []
+        """Seconds from each heartbeat to the one before it on the same socket."""
         self.closes: list[int] = []
         """Codes with which clients closed."""
         self.refuse_identify: list[int] = []
@@ -171,7 +177,12 @@ class Gateway:
             if seen is not None:
                 self._send(session, event, seen)
 
-    def _send(self, session: Session, event: str, data: Json) -> None:
+    def push(self, event: str, data: Any) -> None:
+        """An event as it is, to every session."""
+        for session in self.sessions.values():
+            self._send(session, event, data)
+
+    def _send(self, session: Session, event: str, data: Any) -> None:
         session.seq += 1
         payload: Json = {"d": data, "s": session.seq, "t": event}
         session.events.append(payload)
@@ -184,7 +195,7 @@ class Gateway:
         compress, encoding = request.query.get("compress", ""), request.query.get("encoding", "json")
         if compress not in ("", "zlib-stream") or encoding != "json" or request.query.get("v", "10") not in ("9", "10"):
             raise web.HTTPBadRequest(text="this fake speaks JSON of version 9 or 10, plain or as a zlib-stream")
-        socket = web.WebSocketResponse(compress=False, max_msg_size=16 * 1024, timeout=2.0)
+        socket = web.WebSocketResponse(compress=False, max_msg_size=16 * 1024, timeout=2.0, autoclose=False)
         await socket.prepare(request)
         link = Link(socket, bool(compress))
         self.links.add(link)
@@ -196,7 +207,8 @@ class Gateway:
         finally:
             self.links.discard(link)
             self._part(link, keep=True)
-            writer.cancel()
+            if not link.closing:
+                writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             self._source.noticed()
         return socket
@@ -204,13 +216,14 @@ class Gateway:
     async def _read(self, link: Link) -> None:
         while True:
             message = await link.socket.receive()
-            if link.deaf:
-                await link.undeaf.wait()
-                return
             if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
+                if message.type is WSMsgType.CLOSE and link.deaf:
+                    await link.undeaf.wait()
+                elif message.type is WSMsgType.CLOSE:
+                    await link.socket.close(code=link.socket.close_code or WSCloseCode.OK, drain=False)
                 self._closed(link)
                 return
-            if link.silent:
+            if link.silent or link.closing:
                 continue
             try:
                 payload = json.loads(message.data)
@@ -222,6 +235,8 @@ class Gateway:
             self._source.noticed()
 
     def _closed(self, link: Link) -> None:
+        if link.closing:
+            return
         code = link.socket.close_code or WSCloseCode.ABNORMAL_CLOSURE
         self.closes.append(code)
         if code in (1000, 1001):  # a client that closes so gives its session up
@@ -247,7 +262,11 @@ class Gateway:
         """Taken, without effect."""
 
     def _beat(self, link: Link, data: Any) -> None:
-        self.heartbeats.append(time.monotonic())
+        now = time.monotonic()
+        self.heartbeats.append(now)
+        if link.last_beat:
+            self.gaps.append(now - link.last_beat)
+        link.last_beat = now
         link.send(ACK)
 
     def _identify(self, link: Link, data: Json) -> None:
@@ -285,6 +304,7 @@ class Gateway:
         if session is None or not isinstance(seq, int):
             return link.send(INVALID_SESSION, False)
         if seq > session.seq:
+            self.sessions.pop(session.id)
             return link.close(4007, "Invalid seq.")
         missed = [payload for payload in session.events if payload["s"] > seq]
         if len(missed) < session.seq - seq:

@@ -226,9 +226,7 @@ class Service(World):
             if earlier is not None and time.monotonic() - at < self.nonce_life:
                 return self.message_json(earlier)
         reply_to = self._reference(call.body, place)
-        if place.archived:
-            place.archived = False
-            self.emit("THREAD_UPDATE", self.channel_json(place), place.id)
+        draft["flags"] &= ~64
         message = self.add(place.id, self.bot, draft.pop("content"), reply_to=reply_to, nonce=nonce, **draft)
         if nonce is not None:
             self._nonces[self.bot.id, str(nonce)] = (time.monotonic(), message)
@@ -269,17 +267,7 @@ class Service(World):
         }
 
     def _attachments(self, call: Call) -> list[Json]:
-        return [
-            {
-                "id": str(self.new_id()),
-                "filename": file["filename"],
-                "size": file["size"],
-                "content_type": file["content_type"],
-                "url": f"https://cdn.discordapp.com/attachments/1/1/{file['filename']}",
-                "proxy_url": f"https://media.discordapp.net/attachments/1/1/{file['filename']}",
-            }
-            for file in call.files
-        ]
+        return [self.attachment(file["filename"], file["content"], file["content_type"]) for file in call.files]
 
     def revise(self, message: Message, call: Call, body: Json | None = None) -> Message:
         """An edit, checked and done: what the body does not name stays."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.fakes.discord_rules import EVERYONE, Json
 
+GATEWAY = "GET /gateway"
 SEND = "POST /channels/{channel_id}/messages"
 EDIT = "PATCH /channels/{channel_id}/messages/{message_id}"
 DELETE = "DELETE /channels/{channel_id}/messages/{message_id}"
@@ -38,7 +38,7 @@ class Call:
     path: dict[str, str]
     query: dict[str, str]
     body: Any
-    """The JSON; of a multipart request its `payload_json`."""
+    """The JSON; of a multipart request its `payload_json`. With `files` beside it: field, filename, content_type, content."""
     at: float
     """`time.monotonic` of its arrival."""
     channel: int | None = None
@@ -259,14 +259,6 @@ class Interaction:
     def expire(self) -> None:
         """Let its token die, as it does after 15 minutes."""
         self.age_by(15 * 60 + 1)
-
-
-@dataclass(slots=True)
-class Bucket:
-    """The calls that count against one limit."""
-
-    id: str
-    times: deque[float] = field(default_factory=deque)
 
 
 @dataclass(slots=True)

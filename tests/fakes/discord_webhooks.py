@@ -106,7 +106,7 @@ class Webhooks(Service):
         who = self.user(user or place.recipient or self.user().id)
         item = Interaction(self.new_id(), secrets.token_urlsafe(40), kind, channel, who.id, data, message.id if message else None)
         self.interactions.append(item)
-        self._by_token[item.token] = item
+        self._by_token[item.token] = self._by_id[item.id] = item
         permissions = self.app_permissions(place, self.bot.id)
         body: Json = {
             "id": str(item.id),
@@ -150,6 +150,8 @@ class Webhooks(Service):
             raise Refusal(40060)
         if item.age > self.callback_life:
             raise Refusal(10062)
+        if item.channel not in self.channels:
+            raise Refusal(10003)
         kind, data = call.body.get("type"), call.body.get("data") or {}
         allowed = {COMMAND: (REPLY, DEFER), COMPONENT: (REPLY, DEFER, DEFER_UPDATE, UPDATE), AUTOCOMPLETE: (CHOICES,)}[item.type]
         if kind not in allowed:
@@ -178,12 +180,13 @@ class Webhooks(Service):
                 raise form_refusal({("data", *path): words for path, words in errors.items()})
             item.choices = choices
             return None
+        shape = 20 if item.type == COMMAND else 0
         if kind == REPLY:
             draft = self.draft(call, data)
-            message = self.add(item.channel, self.bot, draft.pop("content"), interaction=item.id, type=20, **draft)
+            message = self.add(item.channel, self.bot, draft.pop("content"), interaction=item.id, type=shape, **draft)
         elif kind == DEFER:
             flags = 128 | int(data.get("flags") or 0) & 64
-            message = self.add(item.channel, self.bot, "", interaction=item.id, type=20, flags=flags)
+            message = self.add(item.channel, self.bot, "", interaction=item.id, type=shape, flags=flags)
         else:
             pressed = self.channels[item.channel].messages.get(item.message or 0)
             if pressed is None:
@@ -202,6 +205,8 @@ class Webhooks(Service):
             raise Refusal(50027)
         if item.acknowledged is None:
             raise Refusal(10015)
+        if item.channel not in self.channels:
+            raise Refusal(10003)
         return item
 
     def _response(self, call: Call) -> tuple[Interaction, Message]:

@@ -34,8 +34,8 @@ async def read_body(request: web.Request, call: Call) -> None:
     if request.content_type == "multipart/form-data":
         for name, value in (await request.post()).items():
             if isinstance(value, web.FileField):
-                size = len(value.file.read())
-                call.files.append({"field": name, "filename": value.filename, "content_type": value.content_type, "size": size})
+                content = value.file.read()
+                call.files.append({"field": name, "filename": value.filename, "content_type": value.content_type, "content": content})
             elif name == "payload_json":
                 call.body = parsed(value if isinstance(value, (str, bytes)) else bytes(value))
     else:

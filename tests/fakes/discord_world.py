@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from tests.fakes.discord_rules import ALL, PERMISSIONS, PRIVILEGED, Json, mentioned, pinged, snowflake
 from tests.fakes.discord_state import DM, PRIVATE_THREAD, PUBLIC_THREAD, TEXT, Channel, Guild, Interaction, Member, Message, Person, Role
@@ -38,9 +39,17 @@ class World:
         self.guilds: dict[int, Guild] = {}
         self.channels: dict[int, Channel] = {}
         self.interactions: list[Interaction] = []
+        self.files: dict[str, bytes] = {}
+        """attachment id -> content."""
         self._by_token: dict[str, Interaction] = {}
+        self._by_id: dict[int, Interaction] = {}
         self._direct: dict[int, int] = {}
         self._last_id = 0
+
+    @property
+    def cdn_url(self) -> str:
+        """Where attachments can be fetched."""
+        raise NotImplementedError
 
     def emit(self, event: str, data: Json, channel: int | None = None) -> None:
         raise NotImplementedError
@@ -102,10 +111,16 @@ class World:
         )
         self.channels[thread.id] = thread
         self.emit("THREAD_CREATE", self.channel_json(thread) | {"newly_created": True}, thread.id)
-        if message is not None:
-            start = place.messages[message]
-            start.flags |= 32
-            self.emit("MESSAGE_UPDATE", self.message_json(start), parent)
+        if message is None:
+            if not private:
+                self.add(parent, self.user(user), name, type=18)
+            return thread.id
+        start = place.messages[message]
+        start.flags |= 32
+        self.tell("MESSAGE_UPDATE", start)
+        reference = {"type": 0, "message_id": str(message), "channel_id": str(parent), "guild_id": str(place.guild)}
+        quoted = self.message_json(start, nested=True)
+        self.add(thread.id, self.user(user), "", type=21, message_reference=reference, referenced_message=quoted)
         return thread.id
 
     def role(self, guild: int, name: str, *permissions: str) -> int:
@@ -117,10 +132,29 @@ class World:
 
     def join(self, guild: int, user: int, *, roles: tuple[int, ...] = (), nick: str | None = None) -> Member:
         """A person in a guild; made a member, or changed."""
-        member = self.guilds[guild].members.setdefault(user, Member(self.user(user)))
+        members = self.guilds[guild].members
+        known = user in members
+        member = members.setdefault(user, Member(self.user(user)))
+        before = (set(member.roles), member.nick)
         member.roles |= set(roles)
         member.nick = nick or member.nick
+        if not known or before != (member.roles, member.nick):
+            data = self.member_json(self.guilds[guild], user) | {"guild_id": str(guild)}
+            self.emit("GUILD_MEMBER_UPDATE" if known else "GUILD_MEMBER_ADD", data)
         return member
+
+    def leave(self, guild: int, user: int) -> None:
+        """A person leaves a guild."""
+        person = self.guilds[guild].members.pop(user).person
+        self.emit("GUILD_MEMBER_REMOVE", {"guild_id": str(guild), "user": person.json()})
+
+    def attachment(self, filename: str, content: bytes, content_type: str = "application/octet-stream", **fields: Any) -> Json:
+        """A file that can be fetched, as a message's `attachments` have it."""
+        file_id = str(self.new_id())
+        self.files[file_id] = content
+        url = f"{self.cdn_url}/{file_id}/{quote(filename, safe='')}"
+        body: Json = {"id": file_id, "filename": filename, "size": len(content), "content_type": content_type}
+        return body | {"url": url, "proxy_url": url} | fields
 
     def forbid(self, channel: int, *permissions: str, who: int | None = None) -> None:
         """Take permissions from somebody (the bot) in a channel."""
@@ -177,29 +211,35 @@ class World:
         silent: bool = False,
         **fields: Any,
     ) -> Message:
-        """A new message in a channel, told to the gateway unless `silent`. Keywords that `Message` has are set, others go into its JSON."""
+        """A new message in a channel, told to the gateway unless `silent`. Keywords that `Message` has are set, others (and `mentions`,
+        which is found in the text otherwise) go into its JSON."""
         place = self.channels[channel]
+        if place.archived and not place.locked:
+            place.archived = False
+            self.emit("THREAD_UPDATE", self.channel_json(place), place.id)
         message = Message(self.new_id(), channel, author, content, stamp(self.clock()), reply_to=reply_to, allowed_mentions=allowed)
         if reply_to is not None:
             message.type = 19
-        for name in [name for name in fields if name in Message.__slots__]:
+        for name in [name for name in fields if name in Message.__slots__ and not name.startswith("mention")]:
             setattr(message, name, fields.pop(name))
         message.fields = fields
         self._mention(message)
         place.messages[message.id] = message
         if not message.ephemeral:
             place.last_message = message.id
-        if not silent and not message.ephemeral:
-            self.emit("MESSAGE_CREATE", self.message_json(message) | self._where(place, author), channel)
+        if not silent:
+            self.tell("MESSAGE_CREATE", message)
         return message
+
+    def tell(self, event: str, message: Message) -> None:
+        """Emit an event about a message."""
+        self.emit(event, self.message_json(message) | self._where(message), message.channel)
 
     def change(self, message: Message, **changes: Any) -> None:
         for name, value in changes.items():
             setattr(message, name, value)
         self._mention(message)
-        if not message.ephemeral:
-            place = self.channels[message.channel]
-            self.emit("MESSAGE_UPDATE", self.message_json(message) | self._where(place, message.author), message.channel)
+        self.tell("MESSAGE_UPDATE", message)
 
     def remove(self, message: Message) -> None:
         place = self.channels[message.channel]
@@ -218,11 +258,12 @@ class World:
         message.mention_everyone = everyone and "everyone" in pings
         message.pings = pings
 
-    def _where(self, place: Channel, author: Person) -> Json:
-        """What an event says about a message beyond the message."""
-        if place.guild is None:
+    def _where(self, message: Message) -> Json:
+        """What an event says about a message beyond the message. Ephemeral ones pass for direct messages (discord-api-docs #4557)."""
+        place = self.channels[message.channel]
+        if place.guild is None or message.ephemeral:
             return {}
-        member = self.guilds[place.guild].members.get(author.id)
+        member = self.guilds[place.guild].members.get(message.author.id)
         return {"guild_id": str(place.guild)} | ({"member": member.json()} if member else {})
 
     # -------------------------------------------------------------------------------------------------------------------- JSON
@@ -257,7 +298,7 @@ class World:
             body["referenced_message"] = self.message_json(answered, nested=True) if answered else None
         if message.interaction is not None:
             body |= {"webhook_id": str(self.application_id), "application_id": str(self.application_id)}
-            asked = next((item for item in self.interactions if item.id == message.interaction), None)
+            asked = self._by_id.get(message.interaction)
             if asked and asked.type == 2:
                 body["interaction_metadata"] = {
                     "id": str(asked.id),
