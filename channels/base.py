@@ -237,6 +237,31 @@ class Channel(Protocol):
         """Whether the network says that this person administers this group. Raises ChannelError if it does not say."""
 
 
+# --------------------------------------------------------------------------------------- what a look at a network, before a start, finds
+
+
+class Amiss(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that is not as it should be over there, and what to do about it."""
+
+    text: str
+    remedy: str
+    groups: bool = False
+    """It matters only where groups are let in."""
+    fatal: bool = False
+    """The channel does not work with it."""
+
+
+class Contact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a channel's `check(settings, token)` found: a function beside `make`, for channels that have a network. It logs in to nothing,
+    changes nothing, fetches nothing that the running daemon waits for, and takes a few seconds at most. Raises ChannelError."""
+
+    who: str = ""
+    """As whom the network knows us: "@my_bot"."""
+    amiss: tuple[Amiss, ...] = ()
+    ahead: float | None = None
+    """Seconds that the network's clock is ahead of ours; None where it does not say."""
+
+
 # ------------------------------------------------------------------- what a page that shows whole conversations may read of the house
 
 

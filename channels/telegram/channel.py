@@ -9,8 +9,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 import structlog
 from aiohttp.web import RouteDef
@@ -29,25 +29,22 @@ from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
 from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Lost, Pacing, Piece, Refused, Unknown
 from channels.markup import Parser
-from channels.telegram.errors import NO_REPLY_TARGET, NOT_MODIFIED, QUERY_TOO_OLD, says, translate
+from channels.telegram.errors import NO_REPLY_TARGET, NOT_MODIFIED, QUERY_TOO_OLD, sane, says, translate
 from channels.telegram.intake import Intake
 from channels.telegram.moves import Moves
 from channels.telegram.parse import Me
 from channels.telegram.poll import Poller
 from channels.telegram.render import LIMITS, entities, render
 from channels.telegram.settings import Settings, secret_of
-from channels.telegram.transport import API, FILES, Transport, Unanswered
+from channels.telegram.transport import API, FILES, Transport
 from channels.telegram.updates import WANTED
 from channels.telegram.webhook import Webhook
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 _DATA_LIMIT = 64
 _CHECK_SECONDS = 60.0
-_NONSENSE = "the answer is not what the Bot API sends"
 _EXPIRED = "This button has expired."
 
 
@@ -93,7 +90,7 @@ class TelegramChannel:
         await self._transport.initialize()
         await self._moves.load()
         try:
-            me = await _sane(self._bot.get_me(), User)
+            me = await sane(self._bot.get_me(), User)
             self._heard = time.monotonic()
             self._me = Me(me.id, (me.username or "").lower())
             if self._settings.mode == "polling":
@@ -111,7 +108,7 @@ class TelegramChannel:
 
     async def _leave_webhook(self) -> None:
         """Polling cannot be while a webhook is set. Only one of our own is taken away."""
-        url = (await _sane(self._bot.get_webhook_info(), WebhookInfo)).url
+        url = (await sane(self._bot.get_webhook_info(), WebhookInfo)).url
         if not url:
             return
         if url != self._settings.webhook_url:
@@ -174,7 +171,7 @@ class TelegramChannel:
     async def _check_webhook(self) -> None:
         """Also the sign of life where nobody writes. Not getting through is no reason to stop listening; only a refused token is."""
         try:
-            info = await _sane(self._bot.get_webhook_info(), WebhookInfo)
+            info = await sane(self._bot.get_webhook_info(), WebhookInfo)
             self._heard = time.monotonic()
             if info.url != self._settings.webhook_url:
                 log.warning("the webhook was changed by somebody else, setting it again", channel=self.name)
@@ -222,7 +219,7 @@ class TelegramChannel:
         marks, keys = entities(piece), _keyboard(buttons)
         for _ in range(4):
             try:
-                message = await _sane(
+                message = await sane(
                     self._bot.send_message(
                         _id(chat),
                         piece.text,
@@ -250,7 +247,7 @@ class TelegramChannel:
         chat, message = _place(address, message_id)
         marks, keys = entities(piece), _keyboard(buttons)
         try:
-            await _sane(
+            await sane(
                 self._bot.edit_message_text(
                     piece.text,
                     chat_id=chat,
@@ -290,7 +287,7 @@ class TelegramChannel:
         for _ in range(2):
             chat = self._moves.now(address.chat)
             try:
-                admins = await _sane(self._bot.get_chat_administrators(_id(chat)), tuple)
+                admins = await sane(self._bot.get_chat_administrators(_id(chat)), tuple)
             except ChatMigrated as error:
                 await self._moves.learn(chat, str(error.new_chat_id))
             except TelegramError as error:
@@ -298,17 +295,6 @@ class TelegramChannel:
             else:
                 return any(str(admin.user.id) == user_id for admin in admins)
         raise Gone("the group moves from id to id")
-
-
-async def _sane(answer: Awaitable[object], kind: type[T]) -> T:
-    """An answer that the library cannot make its object of says as little as none: a server of one's own, or one that stands between."""
-    try:
-        found = await answer
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise Unanswered(_NONSENSE) from None
-    if not isinstance(found, kind):
-        raise Unanswered(_NONSENSE)
-    return found
 
 
 def _id(chat: str) -> int:

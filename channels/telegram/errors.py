@@ -1,15 +1,20 @@
 """What an error of the Bot API means for who called: python-telegram-bot's classes and the service's words to `channels.base` errors. Pure.
 
 Telegram has no error codes below the HTTP status, only descriptions; the words here are from its own server's source and from what it was
-seen to say. They are compared without case, since the library changes it. Called by `channels.telegram.channel`.
+seen to say. They are compared without case, since the library changes it. Called by the channel and its `check`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from channels.base import ChannelError, Denied, Gone, Lost, NotSent, Refused, Rejected, Retry, Unknown
-from channels.telegram.transport import Flood, Unreached
+from channels.telegram.transport import Flood, Unanswered, Unreached
+
+T = TypeVar("T")
 
 NOT_MODIFIED = ("message is not modified", "message_not_modified")
 NO_REPLY_TARGET = ("message to be replied not found", "replied message not found", "reply message not found")
@@ -50,6 +55,17 @@ _GONE = (
     "topic_id_invalid",
     "premium_account_required",
 )
+
+
+async def sane(answer: Awaitable[object], kind: type[T]) -> T:
+    """An answer that the library cannot make its object of says as little as none: a server of one's own, or one that stands between."""
+    try:
+        found = await answer
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise Unanswered("the answer is not what the Bot API sends") from None
+    if not isinstance(found, kind):
+        raise Unanswered("the answer is not what the Bot API sends")
+    return found
 
 
 def says(error: TelegramError, words: tuple[str, ...]) -> bool:

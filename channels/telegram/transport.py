@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,7 +66,7 @@ _refusal = msgspec.json.Decoder(_Refusal)
 class Transport(BaseRequest):
     """One bot's connections. `initialize` and `shutdown` may be called repeatedly."""
 
-    __slots__ = ("_api", "_files", "_host", "_idle_seconds", "_media_seconds", "_proxy", "_read_seconds", "_session")
+    __slots__ = ("_api", "_files", "_host", "_idle_seconds", "_media_seconds", "_proxy", "_read_seconds", "_session", "_told")
 
     def __init__(
         self,
@@ -83,6 +85,8 @@ class Transport(BaseRequest):
         self._proxy = proxy or None
         self._read_seconds, self._media_seconds, self._idle_seconds = read_seconds, media_seconds, idle_seconds
         self._session: aiohttp.ClientSession | None = None
+        self._told = ("", 0.0)
+        """The Date of the newest answer, and when that was by our clock."""
 
     @property
     def read_timeout(self) -> float | None:
@@ -98,6 +102,13 @@ class Transport(BaseRequest):
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def ahead(self) -> float | None:
+        """Seconds that the far end's clock is ahead of ours, by its newest answer."""
+        try:
+            return parsedate_to_datetime(self._told[0]).timestamp() - self._told[1]
+        except (ValueError, OverflowError):
+            return None
 
     async def call(self, method: str, params: Mapping[str, object], *, seconds: float) -> bytes:
         """A method's whole answer as it came, for who wants to take it apart. Raises TelegramError."""
@@ -169,6 +180,7 @@ class Transport(BaseRequest):
                 method, url, data=body or form, headers=headers, timeout=timeout, proxy=self._proxy, allow_redirects=False
             ) as response:
                 status, payload = response.status, await response.read()
+                self._told = response.headers.get("Date", ""), time.time()
             if 200 <= status <= 299:
                 return status, payload
             fault = refusal(status, payload, response.headers.get("Retry-After", ""))

@@ -34,6 +34,16 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 Part: TypeAlias = Text | Reasoning | Done
 
 
+class Sight(msgspec.Struct, frozen=True):
+    """What a look at a backend finds: `await survey(settings)`, a function beside `make`, which costs no tokens, loads no model and takes a
+    few seconds at most. Raises BackendError, and StartError where it cannot be used at all."""
+
+    models: tuple[str, ...] = ()
+    """Their names, as the server lists them; () where it has no list."""
+    ahead: float | None = None
+    """Seconds that the server's clock is ahead of ours; None where it does not say."""
+
+
 class Backend(Protocol):
     name: str
 

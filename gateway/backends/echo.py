@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from gateway import options
-from gateway.backends.base import Done, Part, Text
+from gateway.backends.base import Done, Part, Sight, Text
 from gateway.message import Request, Usage
 
 PARTS = 4
@@ -40,3 +40,8 @@ class Echo:
 def make(settings: options.Backend) -> Echo:
     """What `[backend]` with kind "echo" describes: nothing can be set."""
     return Echo()
+
+
+async def survey(settings: options.Backend) -> Sight:
+    """It is always there."""
+    return Sight()

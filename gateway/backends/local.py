@@ -26,9 +26,9 @@ import structlog
 
 from gateway import options
 from gateway.backends import faults
-from gateway.backends.base import Part
+from gateway.backends.base import Part, Sight
 from gateway.backends.chunks import Answer, Chunk
-from gateway.errors import BackendError
+from gateway.errors import BackendError, StartError
 from gateway.message import ChatMessage, Request
 
 log = structlog.get_logger(__name__)
@@ -296,3 +296,10 @@ def _failed(detail: str) -> BackendError:
 def make(settings: options.Backend) -> Local:
     """What `[backend]` with kind "local" describes: the model is the one that comes along."""
     return Local()
+
+
+async def survey(settings: options.Backend) -> Sight:
+    """Whether both packages are installed; the model is not loaded."""
+    if lacking := available():
+        raise StartError(lacking)
+    return Sight((MODEL,))

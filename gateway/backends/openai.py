@@ -25,8 +25,8 @@ from yarl import URL
 
 from channels.settings import Secret
 from gateway import options
-from gateway.backends import faults, proxy, sse
-from gateway.backends.base import Part
+from gateway.backends import faults, listing, proxy, sse
+from gateway.backends.base import Part, Sight
 from gateway.backends.chunks import Answer
 from gateway.errors import BackendError
 from gateway.message import ChatMessage, Request
@@ -37,6 +37,8 @@ REST_TIMEOUT = 10.0
 """Seconds for the rest of an answer that is complete (usage, [DONE]), for the body of a refusal and for `check`."""
 MAX_REFUSAL = 64 * 1024
 """Bytes read of a refusal's body."""
+MAX_LIST = 8 << 20
+"""Bytes read of the list of models."""
 MAX_WHOLE = 8 << 20
 """Bytes of an answer that comes as one JSON object."""
 NO_KEY = Secret("")
@@ -163,10 +165,16 @@ class OpenAI:
 
     async def check(self) -> None:
         """Ask for the list of models, which is free; an endpoint without one counts as there."""
+        await self.survey()
+
+    async def survey(self) -> Sight:
+        """The list of models and the server's clock. Raises BackendError."""
         try:
             async with asyncio.timeout(self._rest_timeout), await self._request("GET", self._models_url) as response:
+                now, body = self._clock(), await self._refusal(response, MAX_LIST)
                 if response.status >= 300 and response.status not in {404, 405}:
-                    raise faults.refused(response.status, response.headers, await self._refusal(response), self._clock())
+                    raise faults.refused(response.status, response.headers, body[:MAX_REFUSAL], now)
+                return listing.sight(body if response.status < 300 else b"", response.headers.get("Date", ""), now)
         except (aiohttp.ClientError, OSError) as error:
             raise faults.broken(error) from None
 
@@ -199,16 +207,16 @@ class OpenAI:
                 continue
             raise faults.refused(response.status, response.headers, body, self._clock())
 
-    async def _refusal(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _refusal(self, response: aiohttp.ClientResponse, most: int = MAX_REFUSAL) -> bytes:
         """The body of a refusal, as much of it as comes soon and is worth reading."""
         body = bytearray()
         try:
             async with asyncio.timeout(self._rest_timeout):
-                while len(body) < MAX_REFUSAL and (data := await response.content.readany()):
+                while len(body) < most and (data := await response.content.readany()):
                     body += data
         except (aiohttp.ClientError, OSError):
             pass  # the status says enough
-        return bytes(body[:MAX_REFUSAL])
+        return bytes(body[:most])
 
     async def _request(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
         if self._session is None:
@@ -261,6 +269,15 @@ class OpenAI:
         if answer.growth:
             return BackendError(faults.STALLED, retryable=False, detail=f"no delta for {self._idle_timeout:g} s (idle_timeout)")
         return BackendError(faults.SILENT, retryable=False, detail=f"no delta within {self._first_token_timeout:g} s (first_token_timeout)")
+
+
+async def survey(settings: options.Backend) -> Sight:
+    """See `gateway.backends.base.Sight`."""
+    backend = make(settings)
+    try:
+        return await backend.survey()
+    finally:
+        await backend.close()
 
 
 def make(settings: options.Backend) -> OpenAI:

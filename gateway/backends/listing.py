@@ -1,0 +1,33 @@
+"""What an OpenAI-compatible endpoint says of itself: its list of models, and its clock. Pure. Called by `gateway.backends.openai`."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from gateway.backends.base import Sight
+
+
+class _Model(msgspec.Struct):
+    id: str = ""
+
+
+class _Models(msgspec.Struct):
+    data: tuple[_Model, ...] = ()
+
+
+_models = msgspec.json.Decoder(_Models)
+
+
+def sight(body: bytes, date: str, now: float) -> Sight:
+    """`body`: of GET /models; what is no list counts as none. `date`: of its head; `now`: when it came, by our clock."""
+    try:
+        models = tuple(dict.fromkeys(model.id for model in _models.decode(body).data if model.id))
+    except (ValueError, RecursionError):
+        models = ()
+    try:
+        ahead = parsedate_to_datetime(date).timestamp() - now
+    except (ValueError, OverflowError):
+        ahead = None
+    return Sight(models, ahead)
