@@ -58,16 +58,18 @@ async def serving() -> AsyncIterator[FakeDiscord]:
 
 
 @asynccontextmanager
-async def connected(dc: FakeDiscord, intents: discord.Intents = INTENTS, **options: Any) -> AsyncIterator[Client]:
+async def connected(
+    dc: FakeDiscord, intents: discord.Intents = INTENTS, *, client: Client | None = None, **options: Any
+) -> AsyncIterator[Client]:
     """A client that is ready."""
-    async with Client(intents, **options) as client:
-        running = asyncio.create_task(client.start(dc.token))
+    async with client or Client(intents, **options) as ready:
+        running = asyncio.create_task(ready.start(dc.token))
         try:
             await dc.online()
-            await asyncio.wait_for(client.wait_until_ready(), 5)
-            yield client
+            await asyncio.wait_for(ready.wait_until_ready(), 5)
+            yield ready
         finally:
-            await client.close()
+            await ready.close()
             await running
 
 

@@ -1,67 +1,22 @@
-"""`tests.fakes.discord` against the real discord.py: that it logs in, hears, answers and comes back as with the service."""
+"""`tests.fakes.discord` against the real discord.py: that it logs in, hears, answers, and carries many channels."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 
 import discord
 import pytest
-import yarl
 
+from tests.channels.discord.library import Client, connected, serving
 from tests.fakes.discord import DEFAULT_USER, FakeDiscord
 from tests.fakes.discord_state import EDIT, SEND
-
-INTENTS = discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True)
-
-
-class Client(discord.Client):
-    """A client that keeps what it heard."""
-
-    def __init__(self, intents: discord.Intents = INTENTS) -> None:
-        super().__init__(intents=intents, guild_ready_timeout=0.1, heartbeat_timeout=5.0)
-        self.heard: list[discord.Message] = []
-        self.pressed: list[discord.Interaction] = []
-        self.events: list[str] = []
-
-    async def on_socket_event_type(self, event: str) -> None:
-        self.events.append(event)
-
-    async def on_message(self, message: discord.Message) -> None:
-        if message.author != self.user:
-            self.heard.append(message)
-
-    async def on_interaction(self, interaction: discord.Interaction) -> None:
-        self.pressed.append(interaction)
 
 
 @pytest.fixture
 async def dc() -> AsyncIterator[FakeDiscord]:
-    async with FakeDiscord() as fake:
+    async with serving() as fake:
         yield fake
-
-
-@pytest.fixture(autouse=True)
-def addresses(dc: FakeDiscord) -> Iterator[None]:
-    """discord.py keeps its two addresses in class attributes; the fake's, for one test."""
-    base, gateway = discord.http.Route.BASE, discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY
-    discord.http.Route.BASE, discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = dc.base_url, yarl.URL(dc.gateway_url)
-    yield
-    discord.http.Route.BASE, discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = base, gateway
-
-
-@asynccontextmanager
-async def connected(dc: FakeDiscord, intents: discord.Intents = INTENTS) -> AsyncIterator[Client]:
-    async with Client(intents) as client:
-        running = asyncio.create_task(client.start(dc.token))
-        try:
-            await dc.online()
-            await asyncio.wait_for(client.wait_until_ready(), 5)
-            yield client
-        finally:
-            await client.close()
-            await running
 
 
 async def test_a_conversation(dc: FakeDiscord) -> None:
@@ -82,3 +37,25 @@ async def test_a_conversation(dc: FakeDiscord) -> None:
         await client.heard[1].reply("me")
         assert dc.visible(room) == ["me"]
         assert [call.ok for call in dc.calls_of(SEND) + dc.calls_of(EDIT)] == [True] * 3
+
+
+async def test_a_hundred_channels(dc: FakeDiscord) -> None:
+    """Five turns in each of a hundred channels, each with a placeholder and an edit, take seconds; each answer is in its channel."""
+    rooms = [dc.channel(name=f"room-{n}") for n in range(100)]
+
+    class Echo(Client):
+        async def on_message(self, message: discord.Message) -> None:
+            if message.author != self.user:
+                placed = await message.channel.send("…")
+                await placed.edit(content=f"echo {message.content}")
+
+    async def talk(room: int) -> None:
+        expected: list[str] = []
+        for n in range(5):
+            dc.say(room, f"{room} {n}")
+            expected.append(f"echo {room} {n}")
+            await dc.wait_for(lambda: dc.visible(room) == expected, 30, channel=room)
+
+    async with connected(dc, client=Echo()):
+        await asyncio.gather(*map(talk, rooms))
+    assert len(dc.calls_of(SEND)) == len(dc.calls_of(EDIT)) == 500
