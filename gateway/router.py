@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -22,6 +22,7 @@ from gateway.errors import Told
 from gateway.groups import GroupAdmins
 from gateway.inbox import Entry, Inbox, Input, Pending, ReplyText
 from gateway.message import SessionKey
+from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.runner import ADMINS_ONLY, BROKEN, Runners, Running, delivery
 from gateway.sessions import SessionManager
@@ -32,16 +33,14 @@ log = structlog.get_logger(__name__)
 TOO_OLD = "Messages came while I was away for too long, and I did not answer them. Please send again what still matters."
 
 
-@dataclass(slots=True)
-class Counts:
-    """What came in, for `/status` and the health report."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is taken, from the config."""
 
-    accepted: int = 0
-    duplicates: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-
-    def refuse(self, reason: str) -> None:
-        self.refused[reason] = self.refused.get(reason, 0) + 1
+    waiting: int
+    """Inputs of one key."""
+    turns_per_day: int
+    """Of one person; 0: no limit."""
 
 
 class Router:
@@ -62,17 +61,23 @@ class Router:
         waiting: int,
         turns_per_day: int,
         clock: Callable[[], float],
+        metrics: Metrics | None = None,
     ) -> None:
+        """`bounds` may be replaced at any time."""
         self._channels, self._house, self._inbox, self._sessions = channels, house, inbox, sessions
         self._runners, self._outbox, self._access, self._admins = runners, outbox, access, admins
         self._per_user = group_scope == "user"
-        self._waiting, self._turns_per_day, self._clock = waiting, turns_per_day, clock
+        self.bounds = Bounds(waiting, turns_per_day)
+        self._clock = clock
+        self._metrics = metrics or Metrics()
+        for name in channels:
+            for result in ("accepted", "duplicate", "refused"):
+                self._metrics.inputs.add(name, result, by=0)
         self._under_way: dict[str, asyncio.Future[list[Pending]]] = {}
         self._arriving: dict[str, int] = {}
         self._told_old: OrderedDict[str, None] = OrderedDict()
         self._tasks = Tasks()
         self._closed = False
-        self.counts = Counts()
 
     # ------------------------------------------------------------------------------------------------------------- what channels call
 
@@ -87,7 +92,7 @@ class Router:
                 elif amended := self._amend(inbound):
                     waits.append(amended)
             elif inbound.id in entries or self._inbox.seen(inbound.id):
-                self.counts.duplicates += 1
+                self._metrics.inputs.add(inbound.address.channel, "duplicate")
                 if first := self._under_way.get(inbound.id):
                     waits.append(first)
             elif entry := self._admit(inbound, entries.values()):
@@ -143,21 +148,25 @@ class Router:
         item = Input(inbound, key, self._clock())
         decision = self._access.decide(inbound)
         if isinstance(decision, Refuse):
-            self.counts.refuse(decision.reason)
+            self._refused(inbound, decision.reason)
             return None
         if isinstance(decision, Pair):
-            self.counts.refuse("pairing")
+            self._refused(inbound, "pairing")
             return Entry(item, refused="pairing", reply=ReplyText(decision.said))
         if refusal := self._refusal(inbound, key, batch):
             reason, said = refusal
-            self.counts.refuse(reason)
+            self._refused(inbound, reason)
             log.info("input refused", key=key, input=inbound.id, reason=reason)
             crowded = self._outbox.full(inbound.address)
             return Entry(item, refused=reason, reply=ReplyText(said) if said and not crowded else None)
-        self.counts.accepted += 1
+        self._metrics.inputs.add(inbound.address.channel, "accepted")
         said = self._at_once(inbound)
         command = find(inbound.text)
         return Entry(item, reply=ReplyText(said) if said else None, turn=command is None or command[0].asks)
+
+    def _refused(self, inbound: Inbound, reason: str) -> None:
+        self._metrics.inputs.add(inbound.address.channel, "refused")
+        self._metrics.refused.add(inbound.address.channel, reason)
 
     def _refusal(self, inbound: Inbound, key: str, batch: Collection[Entry]) -> tuple[str, str] | None:
         """Why an admitted person's input is not taken, and what they are told."""
@@ -175,10 +184,12 @@ class Router:
         if now:
             return None
         waiting = self._runners.waiting(key) + self._arriving.get(key, 0) + sum(_runs(entry) and entry.input.key == key for entry in batch)
-        if waiting >= self._waiting:
+        bounds = self.bounds
+        if waiting >= bounds.waiting:
             return "waiting", f"{waiting} messages wait here already; this one is not taken. Please send it again later."
-        if (not command or command[0].asks) and self._turns_per_day and over_quota(self._turns_per_day, self._turns_of(inbound, batch)):
-            return "quota", f"You have used today's {self._turns_per_day} answers. From 00:00 UTC there are new ones."
+        most = bounds.turns_per_day
+        if (not command or command[0].asks) and most and over_quota(most, self._turns_of(inbound, batch)):
+            return "quota", f"You have used today's {most} answers. From 00:00 UTC there are new ones."
         return None
 
     def _stops(self, command: Command, key: str) -> bool:

@@ -24,6 +24,7 @@ from gateway.errors import Conflict, Corrupt, Told
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.message import Media, Message, Person, Request, SessionKey
+from gateway.metrics import Metrics
 from gateway.naming import free_name
 from gateway.outbox import Delivery, Outbox, Stream
 from gateway.session import Session
@@ -65,6 +66,8 @@ class Queue:
     """What waits for one key, and what runs."""
 
     waiting: deque[Pending] = field(default_factory=deque)
+    since: deque[float] = field(default_factory=deque)
+    """Since when each of them waits, by the loop's clock."""
     running: Running | None = None
     task: asyncio.Task[None] | None = None
 
@@ -96,9 +99,13 @@ class Runners:
         asking: Asking,
         slots: int,
         heard: Callable[[Outcome], None],
+        metrics: Metrics | None = None,
     ) -> None:
+        """`model` may be replaced at any time; a turn goes on with the one that it began with."""
         self._house, self._inbox, self._sessions, self._outbox = house, inbox, sessions, outbox
-        self._access, self._admins, self._model, self._asking, self._heard = access, admins, model, asking, heard
+        self._access, self._admins, self._asking, self._heard = access, admins, asking, heard
+        self.model = model
+        self._metrics = metrics or Metrics()
         self._slots = asyncio.Semaphore(slots)
         self._queues: dict[str, Queue] = {}
         self._closing = False
@@ -117,15 +124,21 @@ class Runners:
         """How many turns run."""
         return sum(queue.running is not None for queue in self._queues.values())
 
+    def backlog(self) -> int:
+        """How many inputs wait, of all keys together."""
+        return sum(len(queue.waiting) for queue in self._queues.values())
+
     def oldest(self) -> float | None:
-        """When the oldest waiting input was accepted, in seconds since the epoch."""
-        return min((queue.waiting[0].input.at for queue in self._queues.values() if queue.waiting), default=None)
+        """Seconds that the oldest waiting input has waited in this process; None where none waits."""
+        since = min((queue.since[0] for queue in self._queues.values() if queue.since), default=None)
+        return None if since is None else asyncio.get_running_loop().time() - since
 
     def add(self, pending: Pending) -> None:
         """Queue an input behind all others of its key."""
         key = pending.input.key
         queue = self._queues.setdefault(key, Queue())
         queue.waiting.append(pending)
+        queue.since.append(asyncio.get_running_loop().time())
         if queue.task is None and not self._closing:
             if pending.attempts:  # it ran when the process died: a /stop or /reset that was left behind it means it
                 queue.running = Running(pending)
@@ -156,6 +169,7 @@ class Runners:
     async def _drain(self, key: str, queue: Queue) -> None:
         while queue.waiting and await self._may_begin(pending := queue.waiting[0]):
             queue.waiting.popleft()
+            queue.since.popleft()
             queue.running = queue.running or Running(pending)
             try:
                 await self._one(pending, queue.running)
@@ -165,6 +179,7 @@ class Runners:
             except (Exception, asyncio.CancelledError):
                 unless_cancelled()
                 log.exception("turn failed", key=key, input=pending.input.inbound.id)
+                self._metrics.turns.add("broken")
                 await self.say(pending, ReplyText(BROKEN))
             finally:
                 queue.running = None
@@ -275,8 +290,10 @@ class Runners:
         stream = self._outbox.stream(
             inbound.address, inbound.id, direct=inbound.direct, reply_to=inbound.reply_to, placed=dict(pending.placed)
         )
+        began = asyncio.get_running_loop().time()
         try:
-            outcome = await self._outcome(session, running, stream, names=not inbound.direct)
+            outcome = await self._outcome(session, running, stream, began, names=not inbound.direct)
+            self._count(outcome, began)
             if outcome is None:
                 # The model is to know that this question is off the table; the person hears it from whoever stopped the turn.
                 await self._commit_answer(session, pending, Outcome(text=STOPPED, interrupted=True))
@@ -293,10 +310,10 @@ class Runners:
             raise
         self._deliver_answer(key, session, pending, answer, stream)
 
-    async def _outcome(self, session: Session, running: Running, stream: Stream, *, names: bool) -> Outcome | None:
+    async def _outcome(self, session: Session, running: Running, stream: Stream, began: float, *, names: bool) -> Outcome | None:
         """Ask the model; None where the turn was stopped before a word was said. A request that is too long for the model is tried again
         with half the history, twice."""
-        model = self._model
+        model = self.model
         outcome = Outcome(failed=BROKEN)
         for tokens in (model.history_tokens, model.history_tokens // 2, model.history_tokens // 4):
             try:
@@ -306,7 +323,7 @@ class Runners:
             said: list[str] = []
             if running.stopped():
                 return None
-            running.asking = asyncio.create_task(self._slotted(request, said, stream))
+            running.asking = asyncio.create_task(self._slotted(model, request, said, stream, began))
             try:
                 await asyncio.wait({running.asking})
                 outcome = running.asking.result()
@@ -325,13 +342,28 @@ class Runners:
                 break
         return outcome
 
-    async def _slotted(self, request: Request, said: list[str], stream: Stream) -> Outcome:
+    async def _slotted(self, model: Model, request: Request, said: list[str], stream: Stream, began: float) -> Outcome:
         def grow(text: str) -> None:
+            if not said:
+                self._metrics.first_token.observe(asyncio.get_running_loop().time() - began)
             said.append(text)
             stream.grow(text)
 
         async with self._slots:
-            return await self._asking(self._model.backend, request, on_text=grow, max_chars=self._model.max_chars)
+            return await self._asking(model.backend, request, on_text=grow, max_chars=model.max_chars)
+
+    def _count(self, outcome: Outcome | None, began: float) -> None:
+        if outcome is None or outcome.note == STOPPED:
+            kind = "stopped"
+        else:
+            kind = "failed" if outcome.failed else "cut" if outcome.interrupted else "answered"
+        self._metrics.turns.add(kind)
+        self._metrics.turn.observe(asyncio.get_running_loop().time() - began)
+        if outcome is not None:
+            self._metrics.retries.add(by=outcome.tries - 1)
+            if outcome.usage is not None:
+                self._metrics.tokens.add("input", by=max(0, outcome.usage.input))
+                self._metrics.tokens.add("output", by=max(0, outcome.usage.output))
 
     async def _commit_answer(self, session: Session, pending: Pending, outcome: Outcome) -> Message:
         line = Message(

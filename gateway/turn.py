@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import structlog
@@ -70,6 +70,8 @@ class Outcome:
     """What the model thought, where its server tells; kept for tool loops, never shown."""
     model: str = ""
     usage: Usage | None = None
+    tries: int = 1
+    """How often the model was asked."""
 
 
 class Asking(Protocol):
@@ -132,14 +134,14 @@ async def run(
         except BackendError as error:
             if heard.begun:
                 log.warning("answer broke off", backend=backend.name, chars=sum(map(len, heard.parts)), fault=str(error))
-                return _broken(heard, error)
+                return replace(_broken(heard, error), tries=tried)
             wait = _wait(error, tried, chance)
             if wait is None:
                 log.warning("model failed", backend=backend.name, tries=tried, retryable=error.retryable, fault=str(error))
-                return Outcome(failed=_sentence(error), overflow=error.overflow, reasoning=_joined(heard.thoughts))
+                return Outcome(failed=_sentence(error), overflow=error.overflow, reasoning=_joined(heard.thoughts), tries=tried)
             log.info("model asked again", backend=backend.name, tried=tried, wait=round(wait, 2), fault=str(error))
         else:
-            return _outcome(heard)
+            return replace(_outcome(heard), tries=tried)
         await sleep(wait)
     raise AssertionError("the last try returns")
 
