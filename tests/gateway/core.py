@@ -21,6 +21,7 @@ from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
 from gateway.message import Request, SessionKey
+from gateway.metrics import Metrics
 from gateway.options import Access as Rules
 from gateway.outbox import Outbox
 from gateway.router import Router
@@ -121,6 +122,7 @@ class Core:
         self.net = net or Place(units=4000)
         self.model = model or Parrot()
         self.heard: list[Outcome] = []
+        self.metrics = Metrics()
         self._make_store, self._make_writer, self._rules, self._scope = store, writer, rules, scope
         self._waiting, self._slots, self._lane_limit, self._turns_per_day, self._clock = waiting, slots, lane_limit, turns_per_day, clock
         self._ids = 0
@@ -147,6 +149,7 @@ class Core:
             asking=run,
             slots=self._slots,
             heard=self.heard.append,
+            metrics=self.metrics,
         )
         self.router = Router(
             channels=channels,
@@ -161,6 +164,7 @@ class Core:
             waiting=self._waiting,
             turns_per_day=self._turns_per_day,
             clock=self._clock,
+            metrics=self.metrics,
         )
         await self.access.open()
         await self.store.open()
@@ -238,6 +242,11 @@ class Core:
     def seen(self, chat: str = "1") -> list[str]:
         """What the chat shows of the bot."""
         return self.net.visible(Address("net", chat))
+
+    @property
+    def refused(self) -> dict[str, float]:
+        """How many inputs were not taken, by reason."""
+        return {reason: count for (_, reason), count in self.metrics.refused.values.items()}
 
     async def quiet(self, seconds: float = 5.0) -> None:
         """Wait until everything that came in is finished."""

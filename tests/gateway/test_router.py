@@ -59,7 +59,7 @@ async def test_a_message_is_answered_once_however_often_it_comes(core: Core) -> 
     await core.router.accept([message])
     await core.quiet()
     assert core.seen() == ["Heard: hi"]
-    assert core.router.counts.duplicates == 22
+    assert core.metrics.inputs.values["net", "duplicate"] == 22
 
 
 async def test_a_repeat_is_confirmed_only_when_the_first_is_written(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_what_is_too_much_is_refused_aloud(tmp_path: Path) -> None:
         go.set()
         await core.quiet()
         assert sorted(core.seen())[-4:] == ["Heard: n0", "Heard: n1", "Heard: n2", "slow"]
-        assert core.router.counts.refused == {"waiting": 7}
+        assert core.refused == {"waiting": 7}
         assert await core.ask("again") == "Heard: again"
 
 
@@ -201,7 +201,7 @@ async def test_a_batch_alone_does_not_pass_the_bound(tmp_path: Path) -> None:
         await core.router.accept([core.inbound(f"n{n}") for n in range(3000)])
         await core.quiet(20)
         assert len(core.model.asked) == 10
-        assert core.router.counts.refused["waiting"] + core.router.counts.refused.get("lane", 0) == 2990
+        assert core.refused["waiting"] + core.refused.get("lane", 0) == 2990
         assert len(core.runners) == 0
 
 
@@ -222,7 +222,7 @@ async def test_a_flood_fills_no_memory_with_answers(tmp_path: Path) -> None:
         await until(lambda: core.outbox.waiting() >= 5)
         assert core.outbox.waiting() < 20
         assert len(core.inbox.unfinished()) < 30
-        assert core.router.counts.refused["lane"] > 200
+        assert core.refused["lane"] > 200
         await core.say("/stop")
         await until(lambda: core.model.open == 0)
         for _ in range(50):
@@ -272,7 +272,7 @@ async def test_a_group_that_is_not_allowed_hears_nothing(tmp_path: Path) -> None
                 await core.say(text, chat="-200", who=who, direct=False)
         assert core.seen("-200") == []
         assert core.inbox.unfinished() == []
-        assert core.router.counts.refused == {"group": 18}
+        assert core.refused == {"group": 18}
 
 
 async def test_a_crowd_of_strangers_ends_in_silence(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ async def test_a_crowd_of_strangers_ends_in_silence(tmp_path: Path) -> None:
             await core.router.accept([core.inbound("hi", chat=str(n), who=str(n)) for n in range(start, start + 500)])
         await core.quiet(20)
         assert sum(len(core.seen(str(n))) for n in range(1000, 11000)) == 100
-        assert core.router.counts.refused == {"pairing": 100, "stranger": 9900}
+        assert core.refused == {"pairing": 100, "stranger": 9900}
         await core.writer.flush()
         assert len((tmp_path / "access.jsonl").read_bytes().splitlines()) == 100
         assert (tmp_path / "journal" / "000001.jsonl").stat().st_size < 100_000
