@@ -95,6 +95,20 @@ class Outbox:
         """Deliveries that are not settled."""
         return sum(pace.jobs for pace in self._paces.values())
 
+    def unsent(self) -> dict[str, int]:
+        """The same by channel."""
+        return {name: pace.jobs for name, pace in self._paces.items()}
+
+    def repeats(self) -> dict[str, int]:
+        """By channel, how many calls were made again after a failure."""
+        return {name: pace.repeats for name, pace in self._paces.items()}
+
+    def repace(self, name: str) -> None:
+        """The channel's `pacing` is another one now."""
+        self._paces[name].become(self._channels[name].pacing, asyncio.get_running_loop().time())
+        for lane in self._lanes.values():
+            lane.wake()
+
     # ------------------------------------------------------------------------------------------------------------------------ the end
 
     async def drain(self, timeout: float) -> int:

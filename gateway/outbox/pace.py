@@ -52,6 +52,13 @@ class Bucket:
         missing = min(1.0 + spare, self.cap) - self._level
         return now if missing <= EPSILON else now + missing / self.rate
 
+    def become(self, other: Bucket, now: float) -> None:
+        """Go on at the rate of `other`, which is new. What was taken on credit stays owed."""
+        self._fill(now)
+        limited = bool(self.rate)
+        self.rate, self.cap = other.rate, other.cap
+        self._level = min(self._level, self.cap) if limited else self.cap
+
     def full(self, now: float) -> float:
         """When it will be as if never used."""
         return self.ready(now, self.cap)
@@ -63,6 +70,7 @@ class ChatPace:
 
     name: str
     bucket: Bucket
+    direct: bool = True
     hold: float = 0.0
     users: int = 0
 
@@ -85,19 +93,33 @@ class Pace:
     """Deliveries that are not settled."""
     busy: int = 0
     """Calls and records for a stream that are under way."""
+    repeats: int = 0
+    """Calls that were made again after a failure."""
     chats: dict[str, ChatPace] = field(default_factory=dict)
     _slot: float = -math.inf
     _sign: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.bucket = _shared(self.pacing.per_second, self.pacing.per_second / 6, 1.0)
+        self.bucket = self._whole()
+
+    def _whole(self) -> Bucket:
+        return _shared(self.pacing.per_second, self.pacing.per_second / 6, 1.0)
+
+    def _of(self, *, direct: bool) -> Bucket:
+        return Bucket(self.pacing.chat_per_second, BURST) if direct else _shared(self.pacing.group_per_minute, BURST, 60.0)
+
+    def become(self, pacing: Pacing, now: float) -> None:
+        """Another pace from here on, also for the chats that are being spoken to."""
+        self.pacing = pacing
+        self.bucket.become(self._whole(), now)
+        for chat in self.chats.values():
+            chat.bucket.become(self._of(direct=chat.direct), now)
 
     def join(self, name: str, *, direct: bool) -> ChatPace:
         """A lane begins to speak to this chat."""
         chat = self.chats.get(name)
         if chat is None:
-            bucket = Bucket(self.pacing.chat_per_second, BURST) if direct else _shared(self.pacing.group_per_minute, BURST, 60.0)
-            chat = self.chats[name] = ChatPace(name, bucket)
+            chat = self.chats[name] = ChatPace(name, self._of(direct=direct), direct)
         chat.users += 1
         return chat
 

@@ -101,6 +101,7 @@ class Wire:
                 return await action()
             except Retry as error:
                 tries += 1
+                self.pace.repeats += 1
                 self.hold(error, tries)
                 continue
             except NotSent as error:
@@ -114,6 +115,7 @@ class Wire:
                 self.deny(error)
                 continue
             tries += 1
+            self.pace.repeats += 1
             if tries in {1, 10}:
                 log.warning("send failed, repeated", channel=self.address.channel, chat=self.address.chat, kind=type(failed).__name__)
             await self.pause(tries)
