@@ -245,6 +245,7 @@ async def test_an_edit_that_had_its_effect_is_no_failure(daemon: Daemon, tg: Fak
     assert await daemon.stop() == 0
     assert fault.hits == 1
     assert any("not modified" in call.description for call in tg.calls)
+    assert "refused" not in daemon.text()
     assert tg.visible(ANA) == ["all of it", "Heard: more"]
     assert len(tg.calls_of("sendMessage")) == 2
 
