@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 from aiohttp.web import RouteDef
@@ -260,6 +260,26 @@ class Contact(msgspec.Struct, frozen=True, omit_defaults=True):
     amiss: tuple[Amiss, ...] = ()
     ahead: float | None = None
     """Seconds that the network's clock is ahead of ours; None where it does not say."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """What a channel may offer besides: it knows by when its reading half must have moved on."""
+
+    def overdue(self) -> float:
+        """Seconds past that time, by `time.monotonic`; 0.0 while it moves and while it does not read. It moves as well while it waits for
+        a network that is down, or that asked for a pause: what counts is that some step which has a limit of its own does not end."""
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """What a channel may offer besides: some of its settings can change while it runs."""
+
+    adjustable: frozenset[str]
+    """The keys of its config table that `adjust` takes over."""
+
+    def adjust(self, settings: msgspec.Struct) -> None:
+        """Take these over from `settings`, which are of the type that it was made with. Never raises."""
 
 
 # ------------------------------------------------------------------- what a page that shows whole conversations may read of the house

@@ -6,13 +6,14 @@ One of the three borders where any exception is caught. Called by `gateway.app`,
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 import structlog
 
-from channels.base import Accept, Channel, ChannelError, CommandInfo, Denied, Retry
+from channels.base import Accept, Channel, ChannelError, CommandInfo, Denied, Retry, Timed
 
 log = structlog.get_logger(__name__)
 
@@ -20,6 +21,8 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 STEADY = 60.0
 """Seconds of work after which a failure counts as the first one again."""
+START_LIMIT = 600.0
+"""Seconds after which a first contact hangs: every request that it is made of has a limit of its own, far below."""
 
 
 class Supervisor:
@@ -34,6 +37,8 @@ class Supervisor:
         self.contacted = asyncio.Event()
         """Set at the first contact, or when it is known that there will be none."""
         self._accept, self._menu, self._spread = accept, menu, spread
+        self._starting = math.inf
+        """Since when a first contact is under way, by the loop's clock."""
 
     async def run(self) -> None:
         """Until cancelled, or the channel's input ends, or the network refuses us for good. Raises Denied if that is the first thing that
@@ -41,9 +46,10 @@ class Supervisor:
         pause = FIRST_PAUSE
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began = self._starting = loop.time()
             try:
                 await self.channel.start(self._menu)
+                self._starting = math.inf
                 self._turn("up")
                 self.contacted.set()
                 await self.channel.run(self._accept)
@@ -68,10 +74,20 @@ class Supervisor:
             else:
                 self._turn("ended")
                 return
+            self._starting = math.inf
             if loop.time() - began > STEADY:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause * (0.75 + self._spread() / 2))
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def stuck(self) -> str:
+        """What does not move any more past its own limits, "" while all moves. A network that is down is no such thing."""
+        waited = asyncio.get_running_loop().time() - self._starting
+        if waited > START_LIMIT:
+            return f"{self.channel.name} has not started for {waited:.0f} s"
+        if self.state == "up" and isinstance(self.channel, Timed) and (late := self.channel.overdue()) > 0:
+            return f"{self.channel.name} should have moved {late:.0f} s ago"
+        return ""
 
     def _turn(self, state: Literal["up", "down", "stopped", "ended"], problem: str = "") -> None:
         """One log line for each change of state, not for each try."""

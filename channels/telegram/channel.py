@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import structlog
 from aiohttp.web import RouteDef
 from telegram import (
@@ -56,12 +57,13 @@ def make(settings: Settings, context: Context) -> TelegramChannel:
 
 class TelegramChannel:
     name = "telegram"
+    adjustable = frozenset({"sends_per_second", "chat_per_second", "group_per_minute", "backlog"})
 
     def __init__(self, settings: Settings, context: Context) -> None:
         token = context.token or settings.token.reveal()
         self._parser = Parser()
         self.limits = LIMITS
-        self.pacing = Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
+        self.pacing = _pacing(settings)
         self.backlog = float(settings.backlog)
         self.streams = settings.streaming == "edit"
         self._settings = settings
@@ -204,6 +206,13 @@ class TelegramChannel:
         reading = (self._poller.last if self._poller else 0.0, self._webhook.last if self._webhook else 0.0)
         return max(self._heard, *reading)
 
+    def overdue(self) -> float:
+        return self._poller.overdue() if self._poller else 0.0
+
+    def adjust(self, settings: msgspec.Struct) -> None:
+        assert isinstance(settings, Settings)
+        self.pacing, self.backlog = _pacing(settings), float(settings.backlog)
+
     def routes(self) -> Sequence[RouteDef]:
         return ()
 
@@ -295,6 +304,10 @@ class TelegramChannel:
             else:
                 return any(str(admin.user.id) == user_id for admin in admins)
         raise Gone("the group moves from id to id")
+
+
+def _pacing(settings: Settings) -> Pacing:
+    return Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
 
 
 def _id(chat: str) -> int:

@@ -9,6 +9,7 @@ Called by `channels.telegram.channel`, whose `run` awaits it.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +28,8 @@ LONGEST_PAUSE = 30.0
 CONFLICT_PAUSE = 5.0
 _QUICK = 0.5
 _SHORT_PAUSE = 1.0
+LIMIT = 300.0
+"""Seconds within which a request ends, whatever the network does, and the gateway has a batch on disk."""
 
 Fetch = Callable[[int | None], Awaitable[bytes]]
 """`await fetch(offset)`: the raw answer of getUpdates. Raises TelegramError; must end by itself when the network hangs."""
@@ -44,25 +47,39 @@ class Poller:
         *,
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
         spread: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fetch, self._take, self._pause, self._spread = fetch, take, pause, spread
+        self._fetch, self._take, self._pause, self._spread, self._clock = fetch, take, pause, spread, clock
         self.offset: int | None = None
         self.last = 0.0
         """When getUpdates last gave an answer, by `time.monotonic`."""
         self.problem = ""
         """What is wrong, in words; "" while all is well."""
         self._kind = ""
+        self._due = math.inf
+
+    def overdue(self) -> float:
+        """Seconds by which a step has outlasted its limit; 0.0 while none has, and while nothing is read."""
+        return max(0.0, self._clock() - self._due)
 
     async def run(self) -> NoReturn:
         """Until cancelled. Raises Denied when the token is refused."""
+        try:
+            await self._run()
+        finally:
+            self._due = math.inf
+
+    async def _run(self) -> NoReturn:
         failures = 0
         while True:
+            self._within(LIMIT)
             least = 0.0
             try:
-                began = time.monotonic()
+                began = self._clock()
                 answer = await self._fetch(self.offset)
-                self.last = time.monotonic()
+                self.last = self._clock()
                 batch = _split(answer)
+                self._within(LIMIT)
                 await self._take(batch)
                 self._confirm(batch)
                 self._turn("", "")
@@ -85,7 +102,12 @@ class Poller:
                 # The gateway has not written the batch: it is asked for again, until it can.
                 self._turn("storage", f"messages cannot be stored: {error.strerror or type(error).__name__}")
             failures += 1
-            await self._pause(self._delay(failures, least))
+            delay = self._delay(failures, least)
+            self._within(delay + LIMIT)
+            await self._pause(delay)
+
+    def _within(self, seconds: float) -> None:
+        self._due = self._clock() + seconds
 
     def _confirm(self, batch: Sequence[bytes]) -> None:
         """The next request says that we have these."""

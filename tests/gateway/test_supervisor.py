@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from channels.base import Accept, CommandInfo, Denied, Inbound, NotSent, Retry, Unknown
-from gateway.supervisor import LONGEST_PAUSE, STEADY, Supervisor
+from gateway.supervisor import LONGEST_PAUSE, START_LIMIT, STEADY, Supervisor
 from tests.gateway.outbox_net import Net
 
 pytestmark = [pytest.mark.looptime, pytest.mark.asyncio]
@@ -113,3 +113,59 @@ async def test_one_line_a_change_not_a_try() -> None:
     with structlog.testing.capture_logs() as logged:
         await supervisor(Moody(*faults, (None, 1.0))).run()
     assert [line["event"] for line in logged] == ["channel down", "channel up", "channel ended"]
+
+
+async def test_a_network_that_is_down_is_not_a_dead_channel() -> None:
+    """The watchdog is not to kill a daemon because a network is away for an hour."""
+    channel = Moody(*[(NotSent("x"), 0.0)] * 200, (None, 1.0))
+    running = supervisor(channel)
+    task = asyncio.create_task(running.run())
+    for _ in range(360):
+        assert running.stuck() == ""
+        await asyncio.sleep(10)
+    assert running.state == "down"
+    task.cancel()
+    await asyncio.wait({task})
+
+
+class Hung(Moody):
+    """A channel whose first contact never ends."""
+
+    async def start(self, menu: Sequence[CommandInfo]) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_first_contact_without_end_is_told() -> None:
+    """Each request in it has a limit of its own: one that outlasts all of them hangs."""
+    running = supervisor(Hung())
+    task = asyncio.create_task(running.run())
+    await asyncio.sleep(START_LIMIT - 1)
+    assert running.stuck() == ""
+    await asyncio.sleep(2)
+    assert running.stuck() == f"net has not started for {START_LIMIT + 1:.0f} s"
+    task.cancel()
+    await asyncio.wait({task})
+
+
+class Late(Moody):
+    """A channel that knows by when it must have moved."""
+
+    late = 0.0
+
+    def overdue(self) -> float:
+        return self.late
+
+
+async def test_a_channel_that_reads_and_does_not_move_is_told() -> None:
+    """By its own limits, and while it is up alone: what it says between two runs is of the past."""
+    channel = Late((None, 50.0), (None, NotSent("x")), (None, 50.0))
+    running = supervisor(channel)
+    task = asyncio.create_task(running.run())
+    await asyncio.sleep(1)
+    assert running.stuck() == ""
+    channel.late = 7.0
+    assert running.stuck() == "net should have moved 7 s ago"
+    await asyncio.sleep(49.5)
+    assert (running.state, running.stuck()) == ("down", "")
+    task.cancel()
+    await asyncio.wait({task})

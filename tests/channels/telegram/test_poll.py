@@ -9,11 +9,12 @@ from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
+from telegram.error import TelegramError
 
 from channels.base import Denied
 from channels.telegram import updates
-from channels.telegram.poll import LONGEST_PAUSE, Poller
-from channels.telegram.transport import Transport
+from channels.telegram.poll import LIMIT, LONGEST_PAUSE, Poller
+from channels.telegram.transport import Flood, Transport
 from tests.channels.telegram.support import Pauses
 from tests.fakes.telegram import FakeTelegram
 
@@ -259,3 +260,48 @@ async def test_the_last_answer_is_its_sign_of_life() -> None:
             still = reader.poller.last
             await tg.wait_for(lambda: reader.pauses.asked)
             assert reader.poller.last == still
+
+
+async def test_a_step_without_end_is_known_and_a_pause_is_none() -> None:
+    """What hangs past its limit shows as overdue, be it the request or the storing; waiting as the network asks, however long, does not."""
+    now = 1000.0
+    steps: asyncio.Queue[str] = asyncio.Queue()
+    go: asyncio.Queue[bytes | TelegramError] = asyncio.Queue()
+
+    async def fetch(offset: int | None) -> bytes:
+        steps.put_nowait("fetch")
+        answer = await go.get()
+        if isinstance(answer, TelegramError):
+            raise answer
+        return answer
+
+    async def take(batch: Sequence[bytes]) -> None:
+        steps.put_nowait("take")
+        await go.get()
+
+    async def pause(seconds: float) -> None:
+        steps.put_nowait(f"pause {seconds:g}")
+        await go.get()
+
+    poller = Poller(fetch, take, pause=pause, spread=lambda: 0.5, clock=lambda: now)
+    assert poller.overdue() == 0.0
+    task = asyncio.create_task(poller.run())
+    assert await steps.get() == "fetch"
+    now += LIMIT + 5
+    assert poller.overdue() == 5
+    go.put_nowait(b'{"ok":true,"result":[{"update_id":1}]}')
+    assert await steps.get() == "take"
+    assert poller.overdue() == 0.0
+    now += LIMIT + 7
+    assert poller.overdue() == 7
+    go.put_nowait(b"")
+    assert await steps.get() == "fetch"
+    assert poller.overdue() == 0.0
+    go.put_nowait(Flood(3600))
+    assert await steps.get() == "pause 3600"
+    now += 3600
+    assert poller.overdue() == 0.0
+    task.cancel()
+    await asyncio.wait({task})
+    now += 86400
+    assert poller.overdue() == 0.0
