@@ -70,6 +70,9 @@ class Writer:
         self._journal: list[_Append] = []
         self._others: list[_Append] = []
         self._flying: list[_Append] = []
+        self._now: asyncio.Future[None] | None = None
+        self._next: asyncio.Future[None] | None = None
+        """For whoever waits until the batch that is flying, or the one that gathers, is settled."""
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
@@ -96,9 +99,15 @@ class Writer:
         return future
 
     async def flush(self) -> None:
-        """Wait until everything that was appended before this call has its result."""
-        if waiting := [append.future for append in (*self._flying, *self._journal, *self._others)]:
-            await asyncio.wait(waiting)
+        """Wait until everything that was appended before this call has its result. Costs the same however much that is."""
+        loop = asyncio.get_running_loop()
+        if self._journal or self._others:
+            landed = self._next = self._next or loop.create_future()
+        elif self._flying:
+            landed = self._now = self._now or loop.create_future()
+        else:
+            return
+        await asyncio.shield(landed)
 
     async def close(self) -> None:
         """Write what waits, then refuse. Safe to call twice."""
@@ -111,6 +120,7 @@ class Writer:
         try:
             while batch := [*self._journal, *self._others]:
                 self._flying = batch
+                self._now, self._next = self._next, None
                 self._journal.clear()
                 self._others.clear()
                 groups: dict[Path, _Group] = {}
@@ -126,11 +136,14 @@ class Writer:
                     for group, result in zip(groups.values(), results, strict=True):
                         _settle(group, result)
                 self._flying = []
+                _land(self._now)
         finally:
             self._task = None
             for append in self._flying:  # none but where the loop is being torn down: nobody waits for ever
                 append.future.cancel()
             self._flying = []
+            _land(self._now)
+            _land(self._next)
 
     def _write_batch(self, groups: Sequence[_Group]) -> list[int | OSError]:
         """Sync, in the writer's thread: each file's size before the write, or what went wrong."""
@@ -182,6 +195,11 @@ class Writer:
             finally:
                 os.close(fd)
         self._uncut.pop(path, None)
+
+
+def _land(batch: asyncio.Future[None] | None) -> None:
+    if batch is not None and not batch.done():
+        batch.set_result(None)
 
 
 def _settle(group: _Group, result: int | OSError) -> None:

@@ -195,6 +195,13 @@ class TestEnd:
             await writer.append(tmp_path / "file", b"late\n")
         await writer.close()
 
+    async def test_many_may_wait_for_many(self, writer: Writer, tmp_path: Path) -> None:
+        """At a start thousands of chats do: what a `flush` costs does not grow with what is under way."""
+        written = [writer.append(tmp_path / str(n % 20), b"x") for n in range(3000)]
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(writer.flush() for _ in range(3000)))
+        assert all(future.done() for future in written)
+
     async def test_flush_waits_for_what_was_called(self, writer: Writer, tmp_path: Path) -> None:
         """`flush` returns when all that was appended before it has its result, also a bad one."""
         (tmp_path / "folder").mkdir()
