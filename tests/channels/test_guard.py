@@ -37,8 +37,16 @@ def test_known_hosts_are_taken(host: str) -> None:
         "localhost@evil.example",
         "10.0.0.8",
         "localhost:x",
-    ]
-    + ["localhost, evil.example", "[::1", "[::2]", "localhost/", "127.0.0.1.nip.io", "local host", "0.0.0.0", ":8787", "localhost\\evil"],
+        "localhost, evil.example",
+        "[::1",
+        "[::2]",
+        "localhost/",
+        "127.0.0.1.nip.io",
+        "local host",
+        "0.0.0.0",
+        ":8787",
+        "localhost\\evil",
+    ],
 )
 def test_other_hosts_are_refused(host: str) -> None:
     """A name that is not ours is refused, however it is dressed (DNS rebinding)."""
@@ -72,8 +80,14 @@ def test_our_own_origin_is_taken(origin: str, host: str) -> None:
 
 @pytest.mark.parametrize(
     "origin",
-    ["null", "", "http://localhost:3000", "http://evil.example", "file://", "http://127.0.0.1:8787.evil.example", "http://127.0.0.1:8787/x"]
-    + [
+    [
+        "null",
+        "",
+        "http://localhost:3000",
+        "http://evil.example",
+        "file://",
+        "http://127.0.0.1:8787.evil.example",
+        "http://127.0.0.1:8787/x",
         "https://127.0.0.1",
         "http://evil@127.0.0.1:8787",
         "chrome-extension://abc",
@@ -156,5 +170,5 @@ def test_what_only_this_machine_reaches(name: str, local: bool) -> None:
 def test_a_host_that_is_none_is_said_so() -> None:
     """A configured name with a scheme or a path is a mistake, not a host."""
     for text in ("https://chat.example.org", "a/b", "", "[", "a:b"):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"."):
             split_host(text)
