@@ -25,7 +25,10 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
+Event = MutableMapping[str, Any]
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_METHODS = {**_LEVELS, "exception": logging.ERROR, "critical": logging.CRITICAL}
 _SHAPES = (
     r"(?<![A-Za-z0-9])bot\d+(?::|%3[Aa])[\w-]+"  # a bot token in an address of Telegram's
     r"|(?<!\d)\d{6,}:[\w-]{30,}"  # the same alone
@@ -72,7 +75,26 @@ class Mask:
 mask = Mask()
 """The process's own."""
 
-Event = MutableMapping[str, Any]
+
+class Threshold:
+    """From which level on lines are written. Loggers keep what they were made with, so the level cannot be a part of them."""
+
+    def __init__(self) -> None:
+        self._least = logging.INFO
+
+    def set(self, level: str) -> None:
+        """`level` as in the config."""
+        self._least = _LEVELS[level]
+
+    def __call__(self, logger: object, method: str, event: Event) -> Event:
+        """A structlog processor."""
+        if _METHODS.get(method, logging.ERROR) < self._least:
+            raise structlog.DropEvent
+        return event
+
+
+threshold = Threshold()
+"""The process's own."""
 
 
 class _Sink:
@@ -172,6 +194,7 @@ def setup(level: str, form: str, secrets: Iterable[str] = (), stream: BinaryIO |
     Also takes over warnings and what nobody catches, so that no traceback goes out past the mask.
     """
     mask.add(secrets)
+    threshold.set(level)
     out: BinaryIO = stream or sys.stderr.buffer
     terminal = out.isatty() if isinstance(out, io.IOBase) else False
     render = _console(terminal and not os.environ.get("NO_COLOR")) if form == "console" or (form == "auto" and terminal) else _json
@@ -186,8 +209,8 @@ def setup(level: str, form: str, secrets: Iterable[str] = (), stream: BinaryIO |
         return render(event)
 
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, finish],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        processors=[threshold, structlog.contextvars.merge_contextvars, finish],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=lambda name="", *_: _Logger(sink, name),
         cache_logger_on_first_use=True,
     )

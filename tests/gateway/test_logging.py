@@ -87,6 +87,21 @@ def speak(log: structlog.typing.FilteringBoundLogger) -> None:
     warnings.warn(f"unclosed {url}", ResourceWarning, stacklevel=1)
 
 
+def test_the_level_changes_while_it_runs(out: io.BytesIO) -> None:
+    """Also for a logger that has been used, and keeps what it was made with."""
+    logging.setup("warning", "json", stream=out)
+    log = structlog.get_logger("used")
+    log.info("one")
+    log.error("two")
+    logging.threshold.set("debug")
+    log.debug("three")
+    logging.threshold.set("error")
+    log.warning("four")
+    log.exception("five")
+    log.critical("six")
+    assert [line["event"] for line in lines(out)] == ["two", "three", "five", "six"]
+
+
 @pytest.mark.parametrize("form", ["json", "console"])
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 @pytest.mark.filterwarnings("default")

@@ -1,0 +1,107 @@
+"""How the disk under the data folder is: can it be written to, and how much of it is free. For `/readyz`, `/metrics` and `/status`.
+
+What is asked may hang with the disk, so it is asked in a thread of its own and never twice at once. Called by `gateway.app`, which owns the
+task that `run` is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from gateway.disk import write_all
+from gateway.threads import Threads
+
+log = structlog.get_logger(__name__)
+
+EVERY = 30.0
+PATIENCE = 10.0
+"""Seconds after which a disk that has not answered counts as one that does not."""
+LOW = 64 * 1024 * 1024
+"""Bytes below which free space is worth a warning."""
+PROBE = ".probe"
+
+
+class Disk(NamedTuple):
+    """`free`: bytes; None while nobody knows. `problem`: why nothing can be written there, "" if it can."""
+
+    free: int | None = None
+    problem: str = ""
+
+
+def probe(folder: Path) -> Disk:
+    """Write a block, take it away again, and look how much is free. Blocks as long as the disk does."""
+    free: int | None = None
+    try:
+        room = os.statvfs(folder)
+        free = room.f_bavail * room.f_frsize
+        path = folder / PROBE
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        try:
+            write_all(fd, bytes(4096))
+        finally:
+            os.close(fd)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    except OSError as error:
+        return Disk(free, error.strerror or type(error).__name__)
+    return Disk(free)
+
+
+class DiskWatch:
+    """`disk` is what was found last."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        probe: Callable[[Path], Disk] = probe,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._folder, self._probe, self._pause, self._patience = folder, probe, pause, patience
+        self._threads = Threads(1, "disk")
+        self._asked: asyncio.Future[Disk] | None = None
+        self.disk = Disk()
+        self._told = ""
+
+    async def run(self) -> None:
+        """Look every half minute until cancelled."""
+        while True:
+            await self.look()
+            await self._pause(EVERY)
+
+    async def look(self) -> None:
+        """Look now; wait for the answer as long as is reasonable."""
+        if self._asked is None:
+            self._asked = asyncio.ensure_future(self._threads.hop(self._probe, self._folder))
+        await asyncio.wait({self._asked}, timeout=self._patience)
+        if not self._asked.done():
+            self.disk = Disk(self.disk.free, f"it has not answered for {self._patience:g} s")
+        else:
+            self.disk = self._asked.result()
+            self._asked = None
+        if (said := self.said()) != self._told:
+            if said:
+                log.warning("disk", folder=str(self._folder), problem=said)
+            else:
+                log.info("disk is fine again", folder=str(self._folder))
+            self._told = said
+
+    def said(self) -> str:
+        """What is wrong, in words; "" if nothing."""
+        free, problem = self.disk
+        if problem:
+            return f"cannot be written to: {problem}"
+        return "" if free is None or free >= LOW else "less than 64 MiB free"
+
+    async def close(self) -> None:
+        """Wait for a look under way, unless the disk hangs."""
+        if self._asked is None:
+            await self._threads.close()

@@ -1,0 +1,71 @@
+"""The daemon's pulse: how late the event loop is, the watchdog of systemd, and the status line of `systemctl status`.
+
+The watchdog is fed while nothing is stuck. A loop that is blocked feeds nothing by itself, and is restarted by systemd; so is a daemon in
+which a channel does not move any more. What a restart cannot mend (a network that is down, a token that is refused) is not such a thing.
+Called by `gateway.app`, which owns the task that `run` is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import structlog
+
+from gateway import sdnotify
+from gateway.metrics import Histogram
+
+log = structlog.get_logger(__name__)
+
+BEAT = 0.5
+"""Seconds between two looks at how late the loop is."""
+LINE = 5.0
+"""Seconds between two status lines, at least."""
+
+
+class Pulse:
+    """`stuck` says what does not move any more, "" if all does; `line` how the daemon is, in a line for people. `feed_every`: seconds
+    between two feedings, 0.0 where no watchdog waits."""
+
+    def __init__(
+        self,
+        *,
+        stuck: Callable[[], str],
+        line: Callable[[], str],
+        delay: Histogram,
+        feed_every: float,
+        notify: Callable[..., object] = sdnotify.notify,
+    ) -> None:
+        self._stuck, self._line, self._delay, self._feed_every, self._notify = stuck, line, delay, feed_every, notify
+        self.problem = ""
+        """What is stuck, as far as is known."""
+        self._feed_at = self._line_at = -math.inf
+        self._said = ""
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        loop = asyncio.get_running_loop()
+        beat = min(BEAT, self._feed_every / 2) if self._feed_every else BEAT
+        while True:
+            self._look(loop.time())
+            due = loop.time() + beat
+            await asyncio.sleep(beat)
+            self._delay.observe(max(0.0, loop.time() - due))
+
+    def _look(self, now: float) -> None:
+        problem = self._stuck()
+        if problem != self.problem and not (problem and self.problem):  # how late something is changes with every look
+            if problem:
+                log.error("stuck", problem=problem, watchdog="not fed" if self._feed_every else "none")
+            else:
+                log.info("not stuck any more")
+        self.problem = problem
+        if self._feed_every and not problem and now >= self._feed_at:
+            self._feed_at = now + self._feed_every
+            self._notify(sdnotify.ALIVE)
+        if now >= self._line_at:
+            self._line_at = now + LINE
+            if (line := problem or self._line()) != self._said:
+                self._said = line
+                self._notify(sdnotify.status(line))

@@ -1,0 +1,80 @@
+"""The look at the disk: what it finds, what it says, and that a disk which hangs hangs nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.diskwatch import LOW, Disk, DiskWatch, probe
+
+
+def test_a_folder_that_can_be_written_to(tmp_path: Path) -> None:
+    """Free bytes, no problem, and nothing is left behind."""
+    found = probe(tmp_path)
+    assert found.problem == ""
+    assert found.free is not None
+    assert found.free > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_kill_left_is_no_harm(tmp_path: Path) -> None:
+    """The probe of a daemon that was killed in the middle is taken over."""
+    (tmp_path / ".probe").write_bytes(b"old")
+    assert probe(tmp_path).problem == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "link", "folder"])
+def test_a_folder_that_cannot(tmp_path: Path, kind: str) -> None:
+    """Whatever is in the way is told in a few words; a link is not followed."""
+    place = tmp_path / "data"
+    if kind != "missing":
+        place.mkdir()
+    if kind == "link":
+        (place / ".probe").symlink_to(tmp_path / "elsewhere")
+    if kind == "folder":
+        (place / ".probe").mkdir()
+    assert probe(place).problem
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_each_change_is_one_line(tmp_path: Path) -> None:
+    """Full, less than enough, fine again: three lines, however often it is looked."""
+    answers = [Disk(0, "No space left on device")] * 3 + [Disk(LOW - 1)] * 3 + [Disk(LOW)] * 3
+    watch = DiskWatch(tmp_path, probe=lambda _: answers.pop(0))
+    said: list[str] = []
+    with capture_logs() as logs:
+        for _ in range(9):
+            await watch.look()
+            said.append(watch.said())
+    assert list(dict.fromkeys(said)) == ["cannot be written to: No space left on device", "less than 64 MiB free", ""]
+    assert [line["event"] for line in logs] == ["disk", "disk", "disk is fine again"]
+    await watch.close()
+
+
+async def test_a_disk_that_hangs_is_asked_once(tmp_path: Path) -> None:
+    """It is told that it does not answer, nobody waits for it, and it is not asked again until it has answered."""
+    go, asked = threading.Event(), 0
+
+    def hang(folder: Path) -> Disk:
+        nonlocal asked
+        asked += 1
+        go.wait(30)
+        return Disk(LOW)
+
+    watch = DiskWatch(tmp_path, probe=hang, patience=0.05)
+    for _ in range(3):
+        await watch.look()
+        assert watch.said() == "cannot be written to: it has not answered for 0.05 s"
+    await watch.close()
+    assert asked == 1
+    go.set()
+    async with asyncio.timeout(5):
+        while watch.said():
+            await watch.look()
+    assert asked <= 2
+    await watch.close()
