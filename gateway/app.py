@@ -13,31 +13,31 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
-from channels.base import Channel, ChannelError, Context, Denied
-from channels.settings import Secret
+from channels.base import Channel, Context, Denied
 from gateway import __version__, sdnotify
 from gateway.access import Access
 from gateway.backends.base import Backend
 from gateway.commands.table import MENU
 from gateway.config import Config
-from gateway.control import ControlServer, socket_path
+from gateway.control import ControlServer, Handler, socket_path
 from gateway.desk import SessionDesk
 from gateway.disk import lock_folder
-from gateway.errors import BackendError, ConfigError, ConfigErrors
+from gateway.errors import ConfigError, ConfigErrors
 from gateway.groups import GroupAdmins
 from gateway.health import Watch
-from gateway.httpd.report import ChannelHealth, Health
+from gateway.httpd.report import ChannelHealth, Health, Status, memory
 from gateway.httpd.token import web_token
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
 from gateway.logging import mask
 from gateway.message import SessionKey
+from gateway.operations import Operations
 from gateway.outbox import Outbox
 from gateway.router import Router
 from gateway.runner import Model, Runners
@@ -69,10 +69,12 @@ class Place(NamedTuple):
 
     settings: str
     module: str
+    check: str = ""
+    """Where `check(settings, token)` is; "" for a channel without a network (see `channels.base.Contact`)."""
 
 
 CHANNELS: Mapping[str, Place] = {
-    "telegram": Place("channels.telegram.settings", "channels.telegram.channel"),
+    "telegram": Place("channels.telegram.settings", "channels.telegram.channel", "channels.telegram.check"),
     "web": Place("channels.web.settings", "channels.web.channel"),
     "console": Place("channels.console", "channels.console"),
 }
@@ -87,6 +89,12 @@ STORE = "gateway.store.jsonl"
 def channel_types() -> dict[str, type[msgspec.Struct]]:
     """Channel name -> the type of its config table."""
     return {name: importlib.import_module(place.settings).Settings for name, place in CHANNELS.items()}
+
+
+def open_store(folder: Path, writer: Writer) -> SessionLog:
+    """The sessions of a data folder, not opened yet."""
+    store: SessionLog = importlib.import_module(STORE).JsonlStore(folder / "sessions", writer)
+    return store
 
 
 def local_model() -> str:
@@ -104,7 +112,7 @@ class Daemon:
         options = config.sessions
         self.writer = Writer()
         self.inbox = Inbox(folder / "journal", self.writer, clock=time.time)
-        self.store: SessionLog = importlib.import_module(STORE).JsonlStore(folder / "sessions", self.writer)
+        self.store = open_store(folder, self.writer)
         self.sessions = SessionManager(
             self.store,
             cache_bytes=options.cache,
@@ -203,7 +211,7 @@ class Daemon:
         self._closers.append(self.backend.close)
         self._closers += [channel.close for channel in self.channels.values()]
         await self._serve_http()
-        control = ControlServer(socket_path(self.config.data_dir), self._control_handlers())
+        control = ControlServer(socket_path(self.config.data_dir), self._control_handlers(), self.config.data_dir)
         await control.start()
         self._closers.append(control.close)
         if left:
@@ -327,7 +335,28 @@ class Daemon:
             oldest_waiting=None if oldest is None else round(max(0.0, time.time() - oldest), 1),
         )
 
-    def _control_handlers(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[object]]]:
+    def status_report(self) -> Status:
+        """For `parlour status`."""
+        loaded, stubs, size = self.sessions.cached
+        up = time.monotonic() - self.watch.began
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            since=round(time.time() - up, 1),
+            up=round(up, 1),
+            config=os.path.abspath(self.config.path) if self.config.path else "",
+            data_dir=str(self.config.data_dir),
+            page=self._page,
+            health=self.health(),
+            unfinished=len(self.inbox.unfinished()),
+            busy=self.sessions.keys_held,
+            cached=loaded,
+            stubs=stubs,
+            cached_bytes=size,
+            memory=memory(),
+        )
+
+    def _control_handlers(self) -> Mapping[str, Handler]:
         async def pairs(args: Mapping[str, str]) -> object:
             return self.access.listed()
 
@@ -338,7 +367,11 @@ class Daemon:
             await self.access.revoke(args.get("id", ""), by="operator")
             return f"{args.get('id', '')} is shut out"
 
-        return {"pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke}
+        async def status(args: Mapping[str, str]) -> object:
+            return self.status_report()
+
+        conversations = Operations(self.sessions, self.store, self.inbox).handlers()
+        return {**conversations, "pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke, "status": status}
 
 
 def _span(seconds: float) -> str:
@@ -366,33 +399,3 @@ async def _run(config: Config) -> int:
     finally:
         await daemon.stop()
     return 0
-
-
-def check_online(config: Config) -> int:
-    """`parlour check --online`: ask the networks and the backend whether they know us; one line for each that does not."""
-    return asyncio.run(_check_online(config))
-
-
-async def _check_online(config: Config) -> int:
-    # With a token at hand the web chat makes none: a check, perhaps by another user than the daemon's, leaves nothing in the data folder.
-    daemon = Daemon(msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, token=Secret("no page is served"))))
-    code = 0
-    try:
-        for name, channel in daemon.channels.items():
-            try:
-                await channel.start(MENU)
-            except ChannelError as error:
-                print(f"{config.path}: channels.{name}: {error}")
-                code = max(code, 78 if isinstance(error, Denied) else 1)
-        try:
-            await daemon.backend.check()
-        except BackendError as error:
-            print(f"{config.path}: backend: {error.said}")
-            code = max(code, 1)
-    finally:
-        for channel in daemon.channels.values():
-            await channel.close()
-        await daemon.backend.close()
-        with suppress(OSError):
-            await daemon.writer.close()
-    return code

@@ -243,9 +243,12 @@ Part = Callable[[object], None]
 """Takes a part of a long answer."""
 
 
-async def call(path: Path, name: str, args: Mapping[str, str], *, part: Part | None = None, folder: str = "") -> object:
-    """Ask the daemon that listens at `path`; with `part` it may answer in several parts and take as long as it needs. `folder`: the
-    `identity` of the data folder that is meant; the daemon of another one is NotRunning. Raises NotRunning or Declined."""
+async def call(
+    path: Path, name: str, args: Mapping[str, str], *, part: Part | None = None, beat: Callable[[], None] | None = None, folder: str = ""
+) -> object:
+    """Ask the daemon that listens at `path`; with `part` it may answer in several parts and take as long as it needs, and `beat` is called
+    while it does. `folder`: the `identity` of the data folder that is meant; the daemon of another one is NotRunning. Raises NotRunning or
+    Declined."""
     request = _Request(name, dict(args), part is not None, folder)
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -261,6 +264,8 @@ async def call(path: Path, name: str, args: Mapping[str, str], *, part: Part | N
                 answer = msgspec.json.decode(line, type=_Answer)
                 if not answer.more:
                     break
+                if beat is not None:
+                    beat()
                 if part is not None and answer.part is not None:
                     part(answer.part)
         finally:

@@ -11,13 +11,12 @@ import asyncio
 import difflib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from gateway.errors import NoSession, SessionExists, Told
-from gateway.inbox import Inbox
 from gateway.message import NAME, Message, SessionKey
 from gateway.sessions import SessionManager
 from gateway.store.base import Overview, SessionLog
@@ -129,10 +128,17 @@ class Forked(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------------------------------------------------------------- operations
 
 
+class Forgets(Protocol):
+    """The inbox, or as much of it as is needed here."""
+
+    async def forget(self, key: str) -> None:
+        """See `gateway.inbox.Inbox.forget`."""
+
+
 class Operations:
     """Raises Told with a sentence where something cannot be, and what the store raises."""
 
-    def __init__(self, sessions: SessionManager, log: SessionLog, inbox: Inbox) -> None:
+    def __init__(self, sessions: SessionManager, log: SessionLog, inbox: Forgets) -> None:
         self._sessions, self._log, self._inbox = sessions, log, inbox
 
     def handlers(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[object] | AsyncGenerator[object, None]]]:

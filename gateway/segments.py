@@ -56,20 +56,23 @@ def sidecar(path: Path) -> Path:
     return path.with_suffix(".ids")
 
 
-def read_sidecar(path: Path) -> Sealed | None:
-    """The facts of the segment `path`, None where they have to be gathered. A damaged sidecar is put aside, not lost."""
+def read_sidecar(path: Path, *, look: bool = False) -> Sealed | None:
+    """The facts of the segment `path`, None where they have to be gathered. A damaged sidecar is put aside, not lost; with `look` nothing
+    is changed."""
     place = sidecar(path)
     try:
         fd = open_private(place, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:
-        _put_aside(place, error)
+        if not look:
+            _put_aside(place, error)
         return None
     try:
         sealed = Sealed.decode(read_exactly(fd, os.fstat(fd).st_size, 0))
     except (OSError, *UNREADABLE) as error:
-        _put_aside(place, error)
+        if not look:
+            _put_aside(place, error)
         return None
     finally:
         os.close(fd)
@@ -120,28 +123,30 @@ class Loaded(NamedTuple):
     sealed: Sealed
 
 
-def load(folder: Path) -> list[Loaded]:
-    """All segments, oldest first, repaired. Reads the newest one, and those without a good sidecar, which get one."""
-    make_folder(folder)
-    tighten(folder, lambda path: path.unlink() if path.name.startswith(NEW) else None)
+def load(folder: Path, *, look: bool = False) -> list[Loaded]:
+    """All segments, oldest first, repaired. Reads the newest one, and those without a good sidecar, which get one. With `look` nothing is
+    repaired and nothing written: for whoever does not hold the folder's lock."""
+    if not look:
+        make_folder(folder)
+        tighten(folder, lambda path: path.unlink() if path.name.startswith(NEW) else None)
     numbers = sorted((int(match[1]), name) for name in os.listdir(folder) if (match := _SEGMENT.fullmatch(name)))
     kept = {Path(name).stem for _, name in numbers}
-    for name in os.listdir(folder):
+    for name in os.listdir(folder) if not look else ():
         if name.endswith(".ids") and name[:-4] not in kept:  # its segment was deleted, and then the daemon killed
             (folder / name).unlink(missing_ok=True)
     loaded: list[Loaded] = []
     for number, name in numbers:
         path = folder / name
         newest = number == numbers[-1][0]
-        sealed = None if newest else read_sidecar(path)
+        sealed = None if newest else read_sidecar(path, look=look)
         facts = Facts()
         if sealed is None:
-            size = repair_tail(path)
+            size = os.stat(path).st_size if look else repair_tail(path)
             facts = gather(path)
             if not facts.last:  # nothing readable in it: what was set aside from it still has its time
                 facts.last = os.stat(path).st_mtime
             sealed = facts.seal(size)
-            if not newest:
+            if not newest and not look:
                 write_sidecar(path, sealed)
         loaded.append(Loaded(number, path, facts, sealed))
     return loaded

@@ -1,6 +1,9 @@
-"""What /readyz says, as values. Filled by `gateway.app`, served by `gateway.httpd.server`."""
+"""What /readyz and `parlour status` say, as values. Filled by `gateway.app`, served by `gateway.httpd.server` and the control socket."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import msgspec
 
@@ -27,3 +30,36 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     """Messages that wait for a network."""
     oldest_waiting: float | None = None
     """Seconds that the oldest unanswered input waits."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The daemon at this moment, for its operator."""
+
+    version: str
+    pid: int
+    since: float
+    """Seconds since the epoch; `up`: seconds."""
+    up: float
+    config: str
+    data_dir: str
+    page: str
+    """Where the HTTP server listens, "" if it does not."""
+    health: Health
+    unfinished: int
+    """Inputs that were accepted and are not answered yet, those that run included."""
+    busy: int
+    """Conversations that somebody works on or waits for."""
+    cached: int
+    """Sessions in memory; `stubs`: those of which little more than the name is; `cached_bytes`: what they take, an estimate."""
+    stubs: int
+    cached_bytes: int
+    memory: int
+    """Bytes of the process in RAM."""
+
+
+def memory() -> int:
+    """Bytes of this process in RAM; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

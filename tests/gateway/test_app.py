@@ -13,7 +13,7 @@ import pytest
 
 from channels.base import Address, Inbound, Sender
 from channels.settings import Seconds
-from gateway.app import Daemon, channel_types, check_online
+from gateway.app import Daemon, channel_types
 from gateway.config import Config
 from gateway.errors import StartError
 from gateway.message import SessionKey
@@ -137,16 +137,3 @@ async def test_a_signal_during_the_start_ends_it_at_once(tmp_path: Path) -> None
     await daemon.serve()
     await daemon.stop()
     assert time.monotonic() - began < 2
-
-
-def test_a_check_makes_nothing(tmp_path: Path) -> None:
-    """Asked online too: whoever checks, root perhaps, leaves no file that the daemon's own user could not read."""
-    assert check_online(config(tmp_path, listen="127.0.0.1:8787")) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_check_tells_what_cannot_be_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line each, without a traceback."""
-    backend = Backend(kind="openai", base_url="http://127.0.0.1:9/v1", model="m")
-    assert check_online(config(tmp_path, backend=backend)) == 1
-    assert capsys.readouterr().out == "config.toml: backend: The model's server cannot be reached.\n"

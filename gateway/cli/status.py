@@ -1,0 +1,80 @@
+"""`parlour status`: how the running daemon is; without one, what it left to do."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from gateway import control, leftovers
+from gateway.cli import FAILED, FINE, quiet, reach, show
+from gateway.httpd.report import Status
+
+
+def run(args: argparse.Namespace) -> int:
+    """The exit code: 1 where no daemon answers."""
+    try:
+        answer = reach.ask(args.config, "status", {})
+    except control.NotRunning as error:
+        return _alone(args, error)
+    status = msgspec.convert(answer, Status)
+    if args.json:
+        print(show.as_json({"running": True, **msgspec.to_builtins(status)}))
+    else:
+        print("\n".join(show.fold(show.cell(text), f"{show.pad(name, 14)}", " " * 14) for name, text in _lines(status)))
+    return FINE
+
+
+def _lines(status: Status) -> Iterator[tuple[str, str]]:
+    health = status.health
+    yield "Up since", f"{show.minute(status.since)} ({show.span(status.up)})"
+    yield "Version", f"{status.version}, process {status.pid}"
+    if status.config:
+        yield "Config", status.config
+    yield "Data", status.data_dir + (f": {health.disk}" if health.disk else "")
+    for name, channel in sorted(health.channels.items()):
+        heard = "nothing heard yet"
+        if channel.last_sign_of_life is not None:
+            heard = f"heard {show.span(channel.last_sign_of_life)} ago"
+        yield "Channel", f"{name}: {', '.join(filter(None, (channel.state, channel.problem, heard)))}"
+    if status.page:
+        yield "HTTP", status.page
+    yield "Backend", health.backend
+    yield "Turns", f"{health.turns} running, {max(0, status.unfinished - health.turns)} more not finished"
+    if health.oldest_waiting is not None:
+        yield "Oldest", f"waits {show.span(health.oldest_waiting)}"
+    yield "Unsent", f"{health.unsent} messages wait for a network"
+    yield "Conversations", f"{status.busy} busy, {status.cached} in memory ({show.size(status.cached_bytes)})"
+    yield "Memory", show.size(status.memory)
+
+
+def _alone(args: argparse.Namespace, missing: control.NotRunning) -> int:
+    quiet()
+    data = reach.data_folder(args.config)
+    left = leftovers.look(data)
+    age = max(0.0, time.time() - left.oldest) if left.unfinished else 0.0
+    if args.json:
+        print(
+            show.as_json(
+                {
+                    "running": False,
+                    "why": str(missing),
+                    "data_dir": str(data),
+                    "holder": left.holder,
+                    "unfinished": left.unfinished,
+                    "oldest": round(age, 1) if left.unfinished else None,
+                }
+            )
+        )
+        return FAILED
+    lines = [f"No daemon answers. {missing}"]
+    if left.holder:
+        lines.append(f"But {left.holder} holds the folder {data}.")
+    if left.unfinished:
+        lines.append(f"The journal holds {left.unfinished} unfinished messages, the oldest {show.span(age)} old.")
+    else:
+        lines.append("Nothing is left unfinished." if left.there else f"{data}: no data of Parlour's is here.")
+    print("\n".join(show.fold(show.cell(line)) for line in lines))
+    return FAILED
