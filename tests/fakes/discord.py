@@ -8,27 +8,26 @@ It keeps what a person would see in each channel, tells the gateway what happens
         message_id = dc.say(chat, "hello")
         await dc.wait_for(lambda: dc.visible(chat) == ["hi"])
 
-Kept apart from the real service on purpose: rate limits bind only with `limit` or `global_limit` set, everything is on one port and without
+Kept apart from the real service on purpose: rate limits bind only where `pace` has some, everything is on one port and without
 TLS, guilds are small and unsharded, and a member who presses or types a command is in the guild from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
 from tests.fakes.discord_gateway import Gateway
-from tests.fakes.discord_rules import INTENTS, Json, Refusal, form_refusal, integer
-from tests.fakes.discord_state import CALLBACK, DELETE, DM, EDIT, GATEWAY, SEND, Call, Channel, Fault, Interaction, Message, Person
-from tests.fakes.discord_webhooks import Webhooks
-from tests.fakes.discord_wire import answer, banned, bucket_headers, failed, limited, read_body, refused, reset
+from tests.fakes.discord_pace import Limit, Pace
+from tests.fakes.discord_rules import Json, Refusal, form_refusal, integer
+from tests.fakes.discord_state import GATEWAY, Call, Channel, Fault, Interaction, Message, Person
+from tests.fakes.discord_view import View
+from tests.fakes.discord_wire import answer, banned, failed, read_body, refused, reset
 from tests.fakes.discord_world import DEFAULT_USER, stamp
 
 __all__ = ["DEFAULT_USER", "Call", "Channel", "FakeDiscord", "Fault", "Interaction", "Limit", "Message", "Person"]
@@ -36,19 +35,9 @@ __all__ = ["DEFAULT_USER", "Call", "Channel", "FakeDiscord", "Fault", "Interacti
 T = TypeVar("T")
 
 API = "/api/v10"
-_WRITES = frozenset({SEND, EDIT, DELETE})
 
 
-class Limit(NamedTuple):
-    """So many writes in so many seconds."""
-
-    writes: int = 5
-    per: float = 5.0
-    apart: bool = False
-    """Creates, edits and deletes count apart, though under one bucket's name: so it was measured in 2026 (discord-api-docs #8073)."""
-
-
-class FakeDiscord(Webhooks):
+class FakeDiscord(View):
     """The service for one bot. An async context manager; everything is called on its event loop."""
 
     def __init__(
@@ -63,17 +52,13 @@ class FakeDiscord(Webhooks):
         self.host, self.port = host, port
         self.gateway = Gateway(self)
         self.calls: list[Call] = []
-        self.impatient: list[Call] = []
-        """Calls that came within a flood wait that had been told."""
-        self.limit: Limit | None = None
-        """Of creates, edits and deletes together, per channel; and of each interaction's webhook."""
-        self.global_limit: Limit | None = None
-        """Of all calls but those that answer interactions."""
+        self.pace = Pace()
+        self.broken: list[Exception] = []
+        """Mistakes of the fake itself: a request that it did not foresee. Raised at the end."""
         limits: Json = {"total": 1000, "remaining": 1000, "reset_after": 86_400_000, "max_concurrency": 1}
         self.routes[GATEWAY] = lambda call: {"url": self.gateway_url}
         self.routes["GET /gateway/bot"] = lambda call: {"url": self.gateway_url, "shards": 1, "session_start_limit": limits}
         self.open_routes.add(GATEWAY)
-        self._times: dict[str, deque[float]] = {}
         self._faults: list[Fault] = []
         self._watchers: dict[int | None, set[asyncio.Event]] = {}
         self._runner: web.AppRunner | None = None
@@ -84,8 +69,10 @@ class FakeDiscord(Webhooks):
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.stop()
+        if self.broken and kind is None:
+            raise AssertionError("the fake broke") from self.broken[0]
 
     @property
     def base_url(self) -> str:
@@ -259,7 +246,7 @@ class FakeDiscord(Webhooks):
         return self._plan(Fault(route, channel, times, when, "drop", after=after))
 
     def flood(self, channel: int, retry_after: float) -> None:
-        """For `retry_after` seconds from now every call for this channel is answered 429; those after the first go to `impatient`."""
+        """For `retry_after` seconds from now every call for this channel is answered 429; those after the first go to `pace.impatient`."""
         place = self.channels[channel]
         place.flood_until, place.flood_told = time.monotonic() + retry_after, False
 
@@ -333,48 +320,20 @@ class FakeDiscord(Webhooks):
             self.admit(call)
             if not isinstance(call.body, dict) and not call.route.startswith("PUT /applications"):
                 raise form_refusal({(): ("MODEL_TYPE_CONVERT", "Only dictionaries may be used in a ModelType")})
-            if (response := self._paced(call, headers)) is not None:
+            hook, place = call.route in self.open_routes, self.channels.get(call.channel or 0)
+            if (response := self.pace.held_back(call, place, hook=hook, headers=headers)) is not None:
                 return response
             return answer(call, 200, handler(call), headers)
         except Refusal as refusal:
             return refused(call, refusal, headers)
+        except Exception as error:
+            self.broken.append(error)
+            return refused(call, Refusal(0, status=400, message=f"the fake broke: {error!r}"))
 
     async def _hold(self, fault: Fault, call: Call) -> None:
         fault.reached.set()
         self._touch(call.channel)
         await fault.released.wait()
-
-    def _paced(self, call: Call, headers: dict[str, str]) -> web.Response | None:
-        """429 where a limit is hit; otherwise the bucket's `headers` are filled in."""
-        now = time.monotonic()
-        place = self.channels.get(call.channel or 0)
-        if place is not None and (left := place.flood_until - now) > 0:
-            if place.flood_told:
-                self.impatient.append(call)
-            place.flood_told = True
-            return limited(call, left)
-        hook = call.route in self.open_routes
-        if self.global_limit is not None and not hook and (left := self._take("global", self.global_limit, now)[1]) > 0:
-            return limited(call, left, everywhere=True)
-        if self.limit is None or call.route == CALLBACK or not (hook or call.route in _WRITES):
-            return None
-        key = f"hook {call.path['token']}" if hook else f"{call.route if self.limit.apart else 'writes'} {call.channel}"
-        remaining, left = self._take(key, self.limit, now)
-        bucket = hashlib.sha256(b"hook" if hook else b"writes").hexdigest()[:32]
-        if left > 0:
-            return limited(call, left, headers=bucket_headers(bucket, self.limit.writes, 0, left))
-        headers |= bucket_headers(bucket, self.limit.writes, remaining, self._times[key][0] + self.limit.per - now)
-        return None
-
-    def _take(self, key: str, limit: Limit, now: float) -> tuple[int, float]:
-        """Count one against a limit: how many are left, or the seconds until there is one."""
-        times = self._times.setdefault(key, deque())
-        while times and times[0] <= now - limit.per:
-            times.popleft()
-        if len(times) >= limit.writes:
-            return 0, times[0] + limit.per - now
-        times.append(now)
-        return limit.writes - len(times), 0.0
 
     def _touch(self, channel: int | None) -> None:
         for group in {None, channel}:
@@ -386,50 +345,6 @@ class FakeDiscord(Webhooks):
     def emit(self, event: str, data: Json, channel: int | None = None) -> None:
         self.gateway.dispatch(event, data, channel)
         self._touch(channel)
-
-    def ready(self) -> Json:
-        return {
-            "v": 10,
-            "user": self.bot.json() | {"verified": True, "mfa_enabled": True, "flags": 0, "email": None},
-            "guilds": [{"id": str(guild), "unavailable": True} for guild in self.guilds],
-            "private_channels": [],
-            "resume_gateway_url": f"{self.gateway_url}resume",
-            "application": {"id": str(self.application_id), "flags": self.flags()},
-            "_trace": ["fake"],
-        }
-
-    def guilds_json(self) -> list[Json]:
-        return [self.guild_json(guild) for guild in self.guilds.values()]
-
-    def for_session(self, event: str, data: Json, channel: int | None, intents: int) -> Json | None:
-        """An event as a session with these intents gets it; None where it does not."""
-        place = self.channels.get(channel or 0)
-        if place is not None and not self.may(place, "view_channel") and event != "INTERACTION_CREATE":
-            return None
-        if event.startswith("MESSAGE_"):
-            direct = place is None or place.type == DM or bool(data.get("flags", 0) & 64)
-            if not intents & INTENTS["dm_messages" if direct else "guild_messages"]:
-                return None
-            return self.withheld(data, bool(intents & INTENTS["message_content"])) if "content" in data else data
-        if event.startswith("GUILD_MEMBER_") and not intents & INTENTS["members"]:
-            return None
-        if event == "GUILD_CREATE" and not intents & INTENTS["members"]:
-            data = data | {"members": [member for member in data["members"] if member["user"]["id"] == str(self.bot.id)]}
-        if event.startswith(("GUILD_", "CHANNEL_", "THREAD_")) and not intents & INTENTS["guilds"]:
-            return None
-        return data
-
-    def members_chunk(self, wanted: Json) -> list[Json]:
-        guild = self.guilds.get(integer(wanted.get("guild_id")) or 0)
-        if guild is None:
-            return []
-        ids = wanted.get("user_ids")
-        ids = {integer(item) for item in (ids if isinstance(ids, list) else [ids])} if ids else None
-        query = str(wanted.get("query") or "").lower()
-        found = [
-            user for user, member in guild.members.items() if (ids is None or user in ids) and member.person.name.lower().startswith(query)
-        ]
-        return [self.member_json(guild, user) for user in found[: integer(wanted.get("limit")) or None]]
 
     def noticed(self) -> None:
         self._touch(None)

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.fakes.discord_messages import Messages
 from tests.fakes.discord_rules import (
-    PERMISSIONS,
     Json,
     Refusal,
-    check_commands,
     checked_components,
     checked_content,
     checked_mentions,
@@ -22,7 +21,7 @@ from tests.fakes.discord_rules import (
     integer,
 )
 from tests.fakes.discord_state import DM, PRIVATE_THREAD, TEXT, Call, Channel, Guild, Message
-from tests.fakes.discord_world import World, stamp
+from tests.fakes.discord_world import stamp
 
 Answer = Json | list[Any] | None
 Handler = Callable[[Call], Answer]
@@ -31,15 +30,13 @@ MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 UNAUTHORIZED = "401: Unauthorized"
 
 
-class Service(World):
+class Service(Messages):
     """One bot's side of the service."""
 
     def __init__(self, token: str, bot_name: str) -> None:
         super().__init__(token, bot_name)
         self.nonce_life = 300.0
         """Seconds for which a nonce is held against a second message."""
-        self.commands: dict[int | None, list[Json]] = {}
-        """guild (None: global) -> the registered slash commands."""
         self._nonces: dict[tuple[int, str], tuple[float, Message]] = {}
         self.routes: dict[str, Handler] = {
             "GET /users/@me": lambda call: self.bot.json() | {"verified": True, "mfa_enabled": True, "flags": 0},
@@ -63,10 +60,6 @@ class Service(World):
             "POST /channels/{channel_id}/threads": self._start_thread,
             "PUT /channels/{channel_id}/thread-members/@me": self._join_thread,
             "POST /channels/{channel_id}/typing": self._typing,
-            "GET /applications/{application_id}/commands": self._get_commands,
-            "PUT /applications/{application_id}/commands": self._put_commands,
-            "GET /applications/{application_id}/guilds/{guild_id}/commands": self._get_commands,
-            "PUT /applications/{application_id}/guilds/{guild_id}/commands": self._put_commands,
         }
         self.open_routes: set[str] = set()
         """Those that need no bot token."""
@@ -112,17 +105,6 @@ class Service(World):
         if guild is None:
             raise Refusal(10004)
         return guild
-
-    def withheld(self, body: Json, intents_hold: bool) -> Json:
-        """A message's JSON without its content, where the bot may not read it: in guilds, others' messages that do not mention it."""
-        place = self.channels[int(body["channel_id"])]
-        own = body["author"]["id"] == str(self.bot.id)
-        named = any(user["id"] == str(self.bot.id) for user in body["mentions"])
-        if intents_hold or place.guild is None or own or named:
-            return body
-        blank: Json = {"content": "", "attachments": [], "embeds": [], "components": []}
-        answered = body.get("referenced_message")
-        return body | blank | ({"referenced_message": self.withheld(answered, intents_hold)} if answered else {})
 
     def _read(self, message: Message) -> Json:
         return self.withheld(self.message_json(message), "message_content" in self.privileged)
@@ -332,31 +314,3 @@ class Service(World):
     def _join_thread(self, call: Call) -> None:
         if not self._place(call).is_thread:
             raise Refusal(50024, message="Cannot execute action on this channel type")
-
-    # --------------------------------------------------------------------------------------------------------------- commands
-
-    def _get_commands(self, call: Call) -> list[Json]:
-        return self.commands.get(self._scope(call), [])
-
-    def _put_commands(self, call: Call) -> list[Json]:
-        scope = self._scope(call)
-        earlier = {command["name"]: command["id"] for command in self.commands.get(scope, [])}
-        defaults: Json = {"type": 1, "options": [], "default_member_permissions": None, "nsfw": False, "dm_permission": True}
-        self.commands[scope] = [
-            defaults
-            | {"contexts": None, "integration_types": [0]}
-            | {key: value for key, value in command.items() if value is not None}
-            | {"id": earlier.get(command["name"]) or str(self.new_id()), "application_id": str(self.application_id)}
-            | {"version": str(self.new_id())}
-            | ({"guild_id": str(scope)} if scope else {})
-            for command in check_commands(call.body)
-        ]
-        return self.commands[scope]
-
-    def _scope(self, call: Call) -> int | None:
-        if integer(call.path["application_id"]) != self.application_id:
-            raise Refusal(20012, status=403, message="You are not authorized to perform this action on this application")
-        return self._guild(call).id if "guild_id" in call.path else None
-
-    def app_permissions(self, channel: Channel, user: int) -> str:
-        return str(self.permissions(channel, user) & sum(PERMISSIONS.values()))

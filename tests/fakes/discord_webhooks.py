@@ -10,9 +10,9 @@ import secrets
 import time
 from typing import Any
 
-from tests.fakes.discord_rules import CHOICE_LIMIT, Json, Refusal, choice_errors, form_refusal, integer
+from tests.fakes.discord_rules import CHOICE_LIMIT, PERMISSIONS, Json, Refusal, check_commands, choice_errors, form_refusal, integer
 from tests.fakes.discord_service import Answer, Service
-from tests.fakes.discord_state import DM, Call, Interaction, Message
+from tests.fakes.discord_state import DM, Call, Channel, Interaction, Message
 
 HOOK = "/webhooks/{application_id}/{token}"
 COMMAND, COMPONENT, AUTOCOMPLETE = 2, 3, 4
@@ -29,6 +29,8 @@ class Webhooks(Service):
         """Seconds for the first response."""
         self.token_life = 15 * 60.0
         """Seconds for edits and followups."""
+        self.commands: dict[int | None, list[Json]] = {}
+        """guild (None: global) -> the registered slash commands."""
         hooks = {
             "POST /interactions/{interaction_id}/{token}/callback": self._callback,
             f"POST {HOOK}": self._followup,
@@ -40,6 +42,8 @@ class Webhooks(Service):
             f"DELETE {HOOK}/messages/{{message_id}}": self._delete_original,
         }
         self.routes |= hooks
+        for scope in ("/applications/{application_id}", "/applications/{application_id}/guilds/{guild_id}"):
+            self.routes |= {f"GET {scope}/commands": self._get_commands, f"PUT {scope}/commands": self._put_commands}
         self.open_routes |= set(hooks)
 
     # -------------------------------------------------------------------------------------------------------- what people do
@@ -237,3 +241,31 @@ class Webhooks(Service):
     def _delete_original(self, call: Call) -> Answer:
         self.remove(self._response(call)[1])
         return None
+
+    # --------------------------------------------------------------------------------------------------------------- commands
+
+    def _get_commands(self, call: Call) -> list[Json]:
+        return self.commands.get(self._scope(call), [])
+
+    def _put_commands(self, call: Call) -> list[Json]:
+        scope = self._scope(call)
+        earlier = {command["name"]: command["id"] for command in self.commands.get(scope, [])}
+        defaults: Json = {"type": 1, "options": [], "default_member_permissions": None, "nsfw": False, "dm_permission": True}
+        self.commands[scope] = [
+            defaults
+            | {"contexts": None, "integration_types": [0]}
+            | {key: value for key, value in command.items() if value is not None}
+            | {"id": earlier.get(command["name"]) or str(self.new_id()), "application_id": str(self.application_id)}
+            | {"version": str(self.new_id())}
+            | ({"guild_id": str(scope)} if scope else {})
+            for command in check_commands(call.body)
+        ]
+        return self.commands[scope]
+
+    def _scope(self, call: Call) -> int | None:
+        if integer(call.path["application_id"]) != self.application_id:
+            raise Refusal(20012, status=403, message="You are not authorized to perform this action on this application")
+        return self._guild(call).id if "guild_id" in call.path else None
+
+    def app_permissions(self, channel: Channel, user: int) -> str:
+        return str(self.permissions(channel, user) & sum(PERMISSIONS.values()))

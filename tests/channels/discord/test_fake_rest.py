@@ -202,7 +202,7 @@ async def test_buttons(dc: FakeDiscord, room: discord.PartialMessageable) -> Non
 
 async def test_pacing(dc: FakeDiscord, room: discord.PartialMessageable) -> None:
     """With a limit discord.py reads the headers and waits before it is refused; another channel is not held up."""
-    dc.limit = Limit(3, 0.4)
+    dc.pace.limit = Limit(3, 0.4)
     began = time.monotonic()
     for n in range(5):
         await room.send(str(n))
@@ -217,7 +217,7 @@ async def test_limits_that_strike(
     dc.flood(room.id, 0.3)
     sent = await room.send("a")
     assert [call.status for call in dc.calls_of(SEND)] == [429, 200]
-    assert dc.impatient == []
+    assert dc.pace.impatient == []
     dc.fail(EDIT, 429, {"retry_after": 0.2, "global": True})
     edit = asyncio.create_task(sent.edit(content="b"))
     await dc.wait_for(lambda: "Global rate limit has been hit" in caplog.text)
@@ -228,7 +228,7 @@ async def test_limits_that_strike(
     for _ in range(2):
         status, body = await raw(dc, "POST", f"/channels/{room.id}/typing")
         assert (status, body["global"], round(body["retry_after"])) == (429, False, 31)
-    assert len(dc.impatient) == 1
+    assert len(dc.pace.impatient) == 1
 
 
 async def test_faults(dc: FakeDiscord, room: discord.PartialMessageable) -> None:
