@@ -82,10 +82,11 @@ def over_quota(turns_per_day: int, turns: int) -> bool:
 
 
 class Access:
-    """The gate with its memory. `open` reads the file before anything is decided."""
+    """The gate with its memory. `open` reads the file before anything is decided. `rules` may be replaced at any time."""
 
     def __init__(self, rules: Rules, path: Path, writer: Writer, *, clock: Callable[[], float]) -> None:
-        self._rules, self._path, self._writer, self._clock = rules, path, writer, clock
+        self.rules = rules
+        self._path, self._writer, self._clock = path, writer, clock
         self._pairing = Pairing()
 
     async def open(self) -> None:
@@ -110,7 +111,7 @@ class Access:
 
     def decide(self, inbound: Inbound) -> Decision:
         """`decide` by what is known now. A stranger gets a code at most once an hour; otherwise, and in a crowd of strangers, silence."""
-        decision = decide(self._rules, self._pairing.approved, inbound)
+        decision = decide(self.rules, self._pairing.approved, inbound)
         if not isinstance(decision, Pair):
             return decision
         issued = self._pairing.issue(f"{inbound.address.channel}:{inbound.sender.id}", inbound.sender.name, self._clock())
@@ -123,7 +124,7 @@ class Access:
 
     def is_admin(self, channel: str, sender: Sender) -> bool:
         """Whether this person administers the daemon."""
-        return sender.trusted or (bool(sender.id) and f"{channel}:{sender.id}" in self._rules.admins)
+        return sender.trusted or (bool(sender.id) and f"{channel}:{sender.id}" in self.rules.admins)
 
     async def approve(self, code: str, *, by: str) -> str:
         """Let the person in who was shown this code; returns "channel:id". On disk when it returns. Raises Told."""
@@ -137,7 +138,7 @@ class Access:
 
     async def revoke(self, person: str, *, by: str) -> None:
         """Shut a person out again. On disk when it returns. Raises Told."""
-        if person in self._rules.allow or person in self._rules.admins:
+        if person in self.rules.allow or person in self.rules.admins:
             raise Told(f"{person} is let in by the config: take them out of `allow` and `admins` there.")
         if person not in self._pairing.approved:
             raise Told("Nobody with this id was let in.")

@@ -20,7 +20,7 @@ import msgspec
 from channels.settings import Secret
 from gateway import secrets
 from gateway.errors import ConfigError, ConfigErrors
-from gateway.options import TABLES, Access, Backend, Http, Log, Sessions, Shutdown
+from gateway.options import TABLES, Access, Backend, Http, Log, Retention, Sessions, Shutdown
 from gateway.tomllines import Lines, without
 from gateway.validate import Faults, convert, nearest, show, table
 
@@ -43,6 +43,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sessions = Sessions()
     backend: Backend
     shutdown: Shutdown = Shutdown()
+    retention: Retention = Retention()
     channels: Mapping[str, msgspec.Struct]
     """By name: a channel runs if it is here."""
     tokens: Mapping[str, Secret]

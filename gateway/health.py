@@ -41,6 +41,10 @@ class Watch:
             return f"{self._backend.name}, not asked yet"
         return f"{self._backend.name}, {'fine' if self.ready else self._problem}"
 
+    def again(self) -> None:
+        """Ask anew: what is asked is another one now."""
+        self._down.set()
+
     def heard(self, outcome: Outcome) -> None:
         """A turn ended: what it met counts."""
         if outcome.failed and not outcome.reason and not outcome.overflow:

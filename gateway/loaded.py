@@ -85,7 +85,7 @@ class Loaded:
     ) -> None:
         """`limit`: bytes that loaded sessions may take together, those in use aside. `every`: lines and bytes between `state` lines."""
         self._log = store
-        self._keep = keep
+        self.keep = keep
         self._limit = limit
         self._state_lines, self._state_bytes = every
         self._clock = clock
@@ -254,7 +254,7 @@ class Loaded:
         async with entry.gate:
             if entry.gone:
                 raise NoSession(f"{entry.key} has no session {entry.name}")
-            if (session := entry.session) is None or entry.stale or session.short:
+            if (session := entry.session) is None or entry.stale or session.short or session.keep != self.keep:
                 await entry.landed()
                 fresh, tail = await self._read(entry)
                 if session is None:
@@ -268,7 +268,7 @@ class Loaded:
 
     async def _read(self, entry: _Entry, keep: Keep | None = None) -> tuple[Session, Tail]:
         """The end of the session, as far back as it takes."""
-        keep = keep or self._keep
+        keep = keep or self.keep
         n = keep.messages + keep.surplus
         while True:
             tail = await self._log.tail(entry.key, entry.name, n)

@@ -106,6 +106,29 @@ class Shutdown(msgspec.Struct, frozen=True):
             raise ValueError("budget: must be more than 0")
 
 
+class Retention(msgspec.Struct, frozen=True):
+    """What is deleted by itself, once a day; 0: nothing for that reason."""
+
+    media: Seconds = Seconds(0)
+    """Files that came along and are older than this."""
+    sessions: Seconds = Seconds(0)
+    """Conversations that were not used for so long."""
+    disk: Bytes = Bytes(0)
+    """What the data folder may take up; above it the oldest goes first."""
+    protect: tuple[str, ...] = ()
+    """Keys ("telegram:42") or sessions ("telegram:42/main") that stay whatever happens."""
+    dry_run: bool = True
+    """Say what would go, delete nothing."""
+
+    def __post_init__(self) -> None:
+        for one in self.protect:
+            key, _, name = one.partition("/")
+            if not re.fullmatch(r"[^\s/:@]+:[^\s/]+", key) or ((name or one.endswith("/")) and not re.fullmatch(r"[a-z0-9-]{1,40}", name)):
+                raise ValueError(
+                    f'protect: expected "telegram:42" or "telegram:42/main", as `parlour sessions list` shows it, not "{one[:40]}"'
+                )
+
+
 TABLES: Mapping[str, type[msgspec.Struct]] = {
     "log": Log,
     "http": Http,
@@ -113,5 +136,6 @@ TABLES: Mapping[str, type[msgspec.Struct]] = {
     "sessions": Sessions,
     "backend": Backend,
     "shutdown": Shutdown,
+    "retention": Retention,
 }
 """By the name that they have in the file."""

@@ -236,6 +236,11 @@ class Session:
             return False
         return self._summary is None or self._summary.upto < self._cut
 
+    @property
+    def keep(self) -> Keep:
+        """By what it decides how much it holds."""
+        return self._keep
+
     def become(self, other: Session) -> None:
         """Take over another replay of the same session: it was read again, its holders keep this object."""
         for slot in self.__slots__:

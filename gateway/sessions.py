@@ -62,9 +62,13 @@ class SessionManager:
         `state_lines` lines or `state_bytes` bytes, whichever comes first."""
         self._log = store
         self._clock = clock
-        keep = Keep(history_messages, history_tokens, cost)
         self._loaded = Loaded(
-            store, keep, limit=cache_bytes, clock=clock, every=(state_lines, state_bytes), in_use=lambda key: key in self._locks
+            store,
+            Keep(history_messages, history_tokens, cost),
+            limit=cache_bytes,
+            clock=clock,
+            every=(state_lines, state_bytes),
+            in_use=lambda key: key in self._locks,
         )
         self._locks = KeyLocks(self._loaded.evict)
         self._pointers: OrderedDict[SessionKey, str] = OrderedDict()
@@ -72,6 +76,10 @@ class SessionManager:
     def hold(self, key: SessionKey) -> AbstractAsyncContextManager[None]:
         """The key lock: FIFO, counted, dropped when idle."""
         return self._locks.hold(key)
+
+    def remember(self, history_messages: int, history_tokens: int) -> None:
+        """How much a window may hold from here on. A session in memory is read again before its next turn."""
+        self._loaded.keep = Keep(history_messages, history_tokens, cost)
 
     async def close(self) -> None:
         """Wait until everything committed is written or has failed."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from gateway import options
 from gateway.message import Request, ToolCall, Usage
 
 
@@ -56,3 +57,11 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Let go of connections and threads."""
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """What a backend may offer besides: its settings can change while it runs."""
+
+    def adjust(self, settings: options.Backend) -> None:
+        """Ask as these say from here on; what is under way goes on as it began. Raises StartError with nothing changed."""

@@ -91,16 +91,23 @@ class OpenAI:
         User and password in `base_url` become Basic authorization, unless there is a key. Raises StartError for a proxy variable in `env`
         that cannot be used.
         """
-        url = URL(base_url)
-        base = url.with_user(None).with_path(url.path.rstrip("/"))
-        self._chat_url = (base / "chat" / "completions").with_query(url.query)
-        self._models_url = (base / "models").with_query(url.query)
-        self._proxy = proxy.find(base, env)
-        self._model = model
-        self._first_token_timeout, self._idle_timeout = first_token_timeout, idle_timeout
         self._rest_timeout = rest_timeout
         self._reasoning = reasoning
-        self._clock = clock
+        self._env, self._clock = env, clock
+        self._session: aiohttp.ClientSession | None = None
+        self._aim(base_url, model, api_key, first_token_timeout, idle_timeout)
+
+    def adjust(self, settings: options.Backend) -> None:
+        self._aim(settings.base_url, settings.model, settings.api_key, settings.first_token_timeout, settings.idle_timeout)
+
+    def _aim(self, base_url: str, model: str, api_key: Secret, first_token_timeout: float, idle_timeout: float) -> None:
+        url = URL(base_url)
+        base = url.with_user(None).with_path(url.path.rstrip("/"))
+        self._proxy = proxy.find(base, self._env)  # raises before anything is changed
+        self._chat_url = (base / "chat" / "completions").with_query(url.query)
+        self._models_url = (base / "models").with_query(url.query)
+        self._model = model
+        self._first_token_timeout, self._idle_timeout = first_token_timeout, idle_timeout
         self._stream_options = True
         # No compression: it would hold deltas back. The headers are of this request only; no session keeps them for another address.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "parlour"}
@@ -116,7 +123,6 @@ class OpenAI:
                 self._proxy_headers = mine
             else:
                 self._headers |= mine
-        self._session: aiohttp.ClientSession | None = None
 
     async def stream(self, request: Request) -> AsyncGenerator[Part, None]:
         now = asyncio.get_running_loop().time

@@ -1,0 +1,85 @@
+"""What a running daemon takes over of a config that has changed, and what needs a restart. Pure: `gateway.app` reads the file and carries
+the plan out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.config import Config
+from gateway.options import TABLES, Access, Retention
+
+TAKEN: Mapping[str, frozenset[str]] = {
+    "log": frozenset({"level"}),
+    "access": frozenset(Access.__struct_fields__),
+    "sessions": frozenset({"history_messages", "history_tokens", "waiting"}),
+    "backend": frozenset(
+        {"base_url", "model", "api_key", "system_prompt", "max_answer_chars", "first_token_timeout", "idle_timeout"},
+    ),
+    "shutdown": frozenset({"budget"}),
+    "retention": frozenset(Retention.__struct_fields__),
+}
+"""By table, the keys that a running daemon takes over. Whatever is not here, and not `Adjustable` in a channel, needs a restart."""
+
+
+ADDRESS = frozenset({"base_url", "model", "api_key", "first_token_timeout", "idle_timeout"})
+"""Keys of [backend] that are meant for the kind that is written beside them, and for no other."""
+
+
+class Plan(NamedTuple):
+    """`config`: what the daemon runs with from here on. The others are keys as the file names them."""
+
+    config: Config
+    taken: tuple[str, ...]
+    restart: tuple[str, ...]
+
+
+def plan(running: Config, wanted: Config, adjustable: Mapping[str, Collection[str]]) -> Plan:
+    """What becomes of `running` where the file says `wanted`. `adjustable`: by channel, the keys that it takes over while it runs.
+
+    What needs a restart is compared anew each time, so that it is told until the restart comes.
+    """
+    taken: list[str] = []
+    restart: list[str] = []
+    if running.data_dir != wanted.data_dir:
+        restart.append("data_dir")
+    changes: dict[str, msgspec.Struct] = {}
+    for name in TABLES:
+        keys = TAKEN.get(name, frozenset())
+        if name == "backend" and running.backend.kind != wanted.backend.kind:
+            keys -= ADDRESS
+        changes[name] = _merged(name, getattr(running, name), getattr(wanted, name), keys, taken, restart)
+    channels: dict[str, msgspec.Struct] = {}
+    for name, settings in running.channels.items():
+        if name in wanted.channels:
+            channels[name] = _merged(f"channels.{name}", settings, wanted.channels[name], adjustable.get(name, ()), taken, restart)
+        else:
+            channels[name] = settings
+    restart += (f"channels.{name}" for name in sorted(running.channels.keys() ^ wanted.channels.keys()))
+    for name, token in running.tokens.items():
+        key = f"channels.{name}.token"
+        if name != "web" and name in wanted.tokens and token != wanted.tokens[name] and key not in restart:
+            restart.append(key)
+    config = msgspec.structs.replace(running, channels=channels, hidden=(*running.hidden, *wanted.hidden), **changes)
+    return Plan(config, tuple(taken), tuple(restart))
+
+
+def _merged(
+    at: str, running: msgspec.Struct, wanted: msgspec.Struct, keys: Collection[str], taken: list[str], restart: list[str]
+) -> msgspec.Struct:
+    """`running` with those of `keys` that are different in `wanted`."""
+    changes: dict[str, object] = {}
+    for key in _different(running, wanted):
+        if key in keys:
+            changes[key] = getattr(wanted, key)
+            taken.append(f"{at}.{key}")
+        else:
+            restart.append(f"{at}.{key}")
+    return msgspec.structs.replace(running, **changes)
+
+
+def _different(running: msgspec.Struct, wanted: msgspec.Struct) -> Iterator[str]:
+    return (field for field in running.__struct_fields__ if getattr(running, field) != getattr(wanted, field))
