@@ -19,6 +19,10 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the tries to ask a network that cannot be reached: at a start a command that was left is met before its channel is up."""
 
 
+LONGEST = 10.0
+"""The longest wait that a network may ask for: the group's queue stands still meanwhile."""
+
+
 class GroupAdmins:
     """Asks the network whether a person administers a group, and remembers the answer for five minutes. What stays unknown is a no."""
 
@@ -49,8 +53,9 @@ class GroupAdmins:
             try:
                 answer = await self._channels[asked[0]].is_admin(inbound.address, inbound.sender.id)
             except ChannelError as error:
-                if pause is not None and isinstance(error, NotSent | Unknown | Retry):
-                    await self._pause(max(pause, error.after) if isinstance(error, Retry) else pause)
+                asked_for = error.after if isinstance(error, Retry) else 0.0
+                if pause is not None and isinstance(error, NotSent | Unknown | Retry) and asked_for <= LONGEST:
+                    await self._pause(max(pause, asked_for))
                     continue
                 log.warning("the network does not say who the admins are", channel=asked[0], chat=asked[1], error=str(error))
                 return False

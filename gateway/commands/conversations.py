@@ -12,6 +12,7 @@ from gateway.naming import free_name, slug
 FORGOTTEN = "All conversations of this chat are deleted."
 MOST_BUTTONS = 12
 MOST_LISTED = 50
+_WORDS = frozenset({"yes", "no"})
 
 
 async def reset(call: Call) -> ReplyText:
@@ -39,6 +40,8 @@ async def fork(call: Call) -> ReplyText:
         taken = {info.name for info in await call.house.sessions.sessions(call.key)}
         title = " ".join(call.argument.split())
         name = slug(title) if title else _numbered(parent.name, taken)
+        if name in _WORDS:
+            raise Told(f"`{name}` is a word that /forget takes for an answer. Please give the copy another name.")
         if name in taken:
             raise Told(f"There is a session `{name}` already. /switch {name} goes there, or fork under another name.")
         old = parent.name
@@ -92,17 +95,19 @@ def _tree(infos: list[SessionInfo]) -> list[tuple[int, SessionInfo]]:
 async def switch(call: Call) -> ReplyText:
     if not call.argument:
         raise Told("Which one? /sessions lists them, /switch NAME goes there.")
-    name = _known_form(call.argument)
-    try:
-        await call.house.sessions.switch(call.key, name, for_=call.input_id)
-    except NoSession:
-        raise Told(f"There is no session `{name}`. /sessions lists them.") from None
-    return ReplyText(f"You are now in `{name}`.")
+    names = _names(call.argument)
+    for name in names:
+        try:
+            await call.house.sessions.switch(call.key, name, for_=call.input_id)
+        except NoSession:
+            continue
+        return ReplyText(f"You are now in `{name}`.")
+    raise Told(f"There is no session `{names[0]}`. /sessions lists them.")
 
 
-def _known_form(argument: str) -> str:
-    """A name that could exist: as typed, else what a title becomes. Nothing else ever reaches the store."""
-    return argument if NAME.fullmatch(argument) else slug(argument)
+def _names(argument: str) -> list[str]:
+    """Names that could be meant: as typed, then what /fork makes of it. Nothing else ever reaches the store."""
+    return list(dict.fromkeys([*([argument] if NAME.fullmatch(argument) else []), slug(argument)]))
 
 
 def _confirmed(argument: str) -> bool:
@@ -131,8 +136,9 @@ async def forget(call: Call) -> ReplyText:
         await call.house.sessions.forget(call.key)
         await call.house.forget_inputs(call.key)
         return ReplyText(FORGOTTEN)
-    name = _known_form(what)
-    if name not in {info.name for info in await call.house.sessions.sessions(call.key)}:
+    names, there = _names(what), {info.name for info in await call.house.sessions.sessions(call.key)}
+    name = next((name for name in names if name in there), names[0])
+    if name not in there:
         if call.effect is not None and sure:
             return ReplyText(f"`{name}` is deleted.")
         raise Told(f"There is no session `{name}`. /sessions lists them.")

@@ -50,9 +50,12 @@ async def test_a_network_that_is_not_there_yet_is_asked_again(tmp_path: Path, fa
     assert pauses == ([3, 3] if isinstance(fault, Retry) else list(PAUSES[:2]))
 
 
-@pytest.mark.parametrize("fault", [NotSent("down"), Refused("chat not found"), Denied("who are you")], ids=["down", "refused", "denied"])
+NOES = [NotSent("down"), Refused("chat not found"), Denied("who are you"), Retry(300)]
+
+
+@pytest.mark.parametrize("fault", NOES, ids=["down", "refused", "denied", "long flood"])
 async def test_what_stays_unknown_is_a_no(tmp_path: Path, fault: ChannelError) -> None:
-    """A word that will not come is not waited for; silence ends in a no, and is not remembered."""
+    """A word that will not come, or not for minutes, is not waited for; silence ends in a no, and is not remembered."""
     admins, pauses = asking(tmp_path, *[fault] * (len(PAUSES) + 1), True)
     assert await admins.refuses("reset", RESET)
     assert pauses == (list(PAUSES) if isinstance(fault, NotSent) else [])
