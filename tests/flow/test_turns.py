@@ -74,6 +74,14 @@ class Moment:
         await passes(turns)
         self.gate.set()
 
+    async def when_told(self, turns: int) -> None:
+        """The model ends when nobody listens any more."""
+        await self.visible("old")
+        self.reset()
+        await self.visible("new conversation")
+        await passes(turns)
+        self.gate.set()
+
     async def at_a_call(self, turns: int) -> None:
         """While the message with the last words is on its way: its effect to come (odd) or done (even)."""
         held = self.tg.hold("editMessageText", chat=self.chat, before=bool(turns % 2), when=lambda params: "END" in str(params.get("text")))
@@ -97,13 +105,14 @@ MOMENTS: list[tuple[Callable[[Moment, int], object], int]] = [
     *((Moment.then_reset, turns) for turns in ROUNDS),
     *((Moment.before_a_word, turns) for turns in ROUNDS[::2]),
     *((Moment.when_taken, turns) for turns in ROUNDS[::2]),
+    *((Moment.when_told, turns) for turns in ROUNDS[::2]),
     *((Moment.at_a_call, turns) for turns in range(4)),
     *((Moment.when_all_is_seen, turns) for turns in ROUNDS[::2]),
 ]
 
 
 async def test_a_reset_around_the_end_of_an_answer(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
-    """D16: whenever it comes, nothing old gets into the new session, and the new question is answered soon (39 moments, a chat each)."""
+    """D16: whenever it comes, nothing old gets into the new session, and the new question is answered soon (44 moments, a chat each)."""
     moments = {chat: Moment(tg, chat, chat) for chat in range(1, len(MOMENTS) + 1)}
 
     def answer(asked: Asked) -> Reply | None:
