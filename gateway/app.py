@@ -28,17 +28,22 @@ from gateway.config import Config
 from gateway.control import ControlServer, Handler, socket_path
 from gateway.desk import SessionDesk
 from gateway.disk import lock_folder
+from gateway.diskwatch import DiskWatch
 from gateway.errors import ConfigError, ConfigErrors
 from gateway.groups import GroupAdmins
 from gateway.health import Watch
-from gateway.httpd.report import ChannelHealth, Health, Status, memory
+from gateway.httpd.report import Status, memory
 from gateway.httpd.token import web_token
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
 from gateway.logging import mask
 from gateway.message import SessionKey
+from gateway.metrics import Metrics
 from gateway.operations import Operations
 from gateway.outbox import Outbox
+from gateway.outbox.counted import counted
+from gateway.overview import Overview
+from gateway.pulse import Pulse
 from gateway.router import Router
 from gateway.runner import Model, Runners
 from gateway.sessions import SessionManager
@@ -133,7 +138,9 @@ class Daemon:
             )
             for name, settings in config.channels.items()
         }
-        self.outbox = Outbox(self.channels, JournalLedger(self.inbox, self.sessions))
+        self.metrics = Metrics()
+        counting = {name: counted(channel, self.metrics) for name, channel in self.channels.items()}
+        self.outbox = Outbox(counting, JournalLedger(self.inbox, self.sessions))
         admins = GroupAdmins(self.channels, self.access, time.monotonic)
         self.watch = Watch(self.backend)
         self.runners = Runners(
@@ -153,6 +160,7 @@ class Daemon:
             asking=ask,
             slots=config.backend.max_concurrent_turns,
             heard=self.watch.heard,
+            metrics=self.metrics,
         )
         self.router = Router(
             channels=self.channels,
@@ -167,8 +175,26 @@ class Daemon:
             waiting=options.waiting,
             turns_per_day=config.access.turns_per_day,
             clock=time.time,
+            metrics=self.metrics,
         )
         self.supervisors = [Supervisor(channel, self.router.accept, MENU) for channel in self.channels.values()]
+        self.disk = DiskWatch(folder)
+        self.overview = Overview(
+            supervisors=self.supervisors,
+            watch=self.watch,
+            disk=self.disk,
+            inbox=self.inbox,
+            sessions=self.sessions,
+            runners=self.runners,
+            router=self.router,
+            outbox=self.outbox,
+        )
+        self.pulse = Pulse(
+            stuck=lambda: "" if self._ending.is_set() else self.overview.stuck(),
+            line=lambda: "finishing" if self._ending.is_set() else self.overview.line(),
+            delay=self.metrics.loop_delay,
+            feed_every=sdnotify.watchdog_interval(),
+        )
         self._tasks = Tasks()
         self._reading: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
@@ -218,6 +244,8 @@ class Daemon:
             log.info("going on with what was left", inputs=len(left))
         self.router.resume(left)
         self._tasks.start(self.watch.run(), name="backend watch")
+        self._closers.append(self.disk.close)
+        self._tasks.start(self.disk.run(), name="disk watch")
         self._reading = [
             asyncio.create_task(supervisor.run(), name=f"channel {supervisor.channel.name}") for supervisor in self.supervisors
         ]
@@ -241,10 +269,12 @@ class Daemon:
         http = self.config.http
         if not http.listen:
             return
-        from gateway.httpd.server import HttpServer  # noqa: PLC0415  # not needed where the server is off
+        from gateway.httpd.exposition import Exposition  # noqa: PLC0415  # not needed where the server is off
+        from gateway.httpd.server import HttpServer  # noqa: PLC0415
 
+        metrics = Exposition(self.metrics, self.overview.readings)
         routes = [route for channel in self.channels.values() for route in channel.routes()]
-        server = HttpServer(http.listen, routes, self.health, hosts=http.hosts, token=self.web_token)
+        server = HttpServer(http.listen, routes, self.overview.health, hosts=http.hosts, token=self.web_token, metrics=metrics.render)
         await server.start()
         self._page = server.address
         self._closers.append(server.close)
@@ -258,8 +288,9 @@ class Daemon:
             raise ConfigErrors([ConfigError(self.config.path or "demo", 0, "channels", str(self._denied))])
 
     def _ready(self) -> None:
-        sdnotify.notify(sdnotify.READY, sdnotify.status(f"{len(self.channels)} channels"))
+        sdnotify.notify(sdnotify.READY, sdnotify.status(self.overview.line()))
         self._started = True
+        self._tasks.start(self.pulse.run(), name="pulse")
         if self.config.demo:
             print(WELCOME.format(link=f"{self._page}/?token={self.web_token}"), flush=True)
         log.info("started", version=__version__, channels=sorted(self.channels), backend=self.backend.name)
@@ -316,25 +347,6 @@ class Daemon:
 
     # ---------------------------------------------------------------------------------------------------------- what can be asked
 
-    def health(self) -> Health:
-        """For `/readyz`."""
-        now = time.monotonic()
-        states: dict[str, ChannelHealth] = {}
-        for supervisor in self.supervisors:
-            seen = supervisor.channel.last_sign_of_life()
-            states[supervisor.channel.name] = ChannelHealth(
-                state=supervisor.state, problem=supervisor.problem, last_sign_of_life=round(now - seen, 1) if seen else None
-            )
-        oldest = self.runners.oldest()
-        return Health(
-            ready=self.watch.ready and all(state.state in {"up", "ended"} for state in states.values()),
-            channels=states,
-            backend=self.watch.said(),
-            turns=self.runners.turns(),
-            unsent=self.outbox.waiting(),
-            oldest_waiting=None if oldest is None else round(max(0.0, time.time() - oldest), 1),
-        )
-
     def status_report(self) -> Status:
         """For `parlour status`."""
         loaded, stubs, size = self.sessions.cached
@@ -347,7 +359,7 @@ class Daemon:
             config=os.path.abspath(self.config.path) if self.config.path else "",
             data_dir=str(self.config.data_dir),
             page=self._page,
-            health=self.health(),
+            health=self.overview.health(),
             unfinished=len(self.inbox.unfinished()),
             busy=self.sessions.keys_held,
             cached=loaded,

@@ -102,6 +102,9 @@ class DiskWatch:
         return "" if free is None or free >= LOW else "less than 64 MiB free"
 
     async def close(self) -> None:
-        """Wait for a look under way, unless the disk hangs."""
-        if self._asked is None:
-            await self._threads.close()
+        """Wait for a look under way, but not for a disk that hangs."""
+        if self._asked is not None:
+            await asyncio.wait({self._asked}, timeout=1.0)
+            if self._asked.cancel():
+                return
+        await self._threads.close()

@@ -31,6 +31,11 @@ class Watch:
         self.began = time.monotonic()
 
     @property
+    def name(self) -> str:
+        """Of the backend."""
+        return self._backend.name
+
+    @property
     def ready(self) -> bool:
         """The backend answered, the last time that anybody asked."""
         return self._problem == ""

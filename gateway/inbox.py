@@ -128,6 +128,16 @@ class Inbox:
         """In the order in which they were accepted."""
         return list(self._pending.values())
 
+    @property
+    def open_inputs(self) -> int:
+        """How many are unfinished."""
+        return len(self._pending)
+
+    @property
+    def segments(self) -> int:
+        """Files of the journal."""
+        return len(self._journal)
+
     def turns_today(self, channel: str, sender_id: str) -> int:
         """Inputs of this person since 00:00 UTC that were taken to be run: neither refused, nor a command, nor answered at the door."""
         return self._today().get((channel, sender_id), 0)

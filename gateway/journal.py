@@ -83,6 +83,10 @@ class Journal:
             await asyncio.wait(self._chores)
         await self._threads.close()
 
+    def __len__(self) -> int:
+        """Segments that there are."""
+        return len(self._segments)
+
     def seen(self, seen: int) -> bool:
         """Whether an input with this hash was accepted or refused on record, within the horizon at least."""
         return any(segment.accepted(seen) for segment in reversed(self._segments))

@@ -37,12 +37,19 @@ class Supervisor:
         self.contacted = asyncio.Event()
         """Set at the first contact, or when it is known that there will be none."""
         self._accept, self._menu, self._spread = accept, menu, spread
+        self._over = False
         self._starting = math.inf
         """Since when a first contact is under way, by the loop's clock."""
 
     async def run(self) -> None:
         """Until cancelled, or the channel's input ends, or the network refuses us for good. Raises Denied if that is the first thing that
         it says: a wrong token is the operator's mistake, and the daemon does not start with it."""
+        try:
+            await self._run()
+        finally:
+            self._over = True
+
+    async def _run(self) -> None:
         pause = FIRST_PAUSE
         loop = asyncio.get_running_loop()
         while True:
@@ -82,6 +89,8 @@ class Supervisor:
 
     def stuck(self) -> str:
         """What does not move any more past its own limits, "" while all moves. A network that is down is no such thing."""
+        if self._over and self.state not in {"stopped", "ended"}:
+            return f"{self.channel.name} is not run any more"
         waited = asyncio.get_running_loop().time() - self._starting
         if waited > START_LIMIT:
             return f"{self.channel.name} has not started for {waited:.0f} s"

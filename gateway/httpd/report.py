@@ -24,8 +24,14 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: str = ""
     disk: str = ""
     """What is wrong with the data folder, "" if nothing."""
+    disk_free: int | None = None
+    """Bytes; None while nobody has looked."""
     turns: int = 0
     """Turns that run now."""
+    waiting: int = 0
+    """Inputs that wait behind them."""
+    lanes: int = 0
+    """Chats to which something goes out, or that have to be waited for."""
     unsent: int = 0
     """Messages that wait for a network."""
     oldest_waiting: float | None = None

@@ -1,6 +1,7 @@
-"""The daemon's HTTP server: /healthz, /readyz, and the routes that channels bring. One listening address, no access log.
+"""The daemon's HTTP server: /healthz, /readyz, /metrics, and the routes that channels bring. One listening address, no access log.
 
-/healthz says that the event loop lives, to anybody. /readyz says how each part is, to who holds the token (Bearer, or the page's cookie).
+/healthz says that the event loop lives, to anybody. /readyz says how each part is, and /metrics how much of everything there was, to who
+holds the token (Bearer, or the page's cookie).
 What the other routes check is their channel's business; `channels.guard` is there for them. Started and closed by `gateway.app`.
 """
 
@@ -68,14 +69,22 @@ _server_log.addFilter(_Quiet())
 
 
 class HttpServer:
-    """One server. `hosts`: [http].hosts; `token`: the web token."""
+    """One server. `hosts`: [http].hosts; `token`: the web token; `metrics`: makes a body and its type from the header Accept."""
 
     def __init__(
-        self, listen: str, routes: Sequence[web.RouteDef], health: Callable[[], Health], *, hosts: Iterable[str], token: str
+        self,
+        listen: str,
+        routes: Sequence[web.RouteDef],
+        health: Callable[[], Health],
+        *,
+        hosts: Iterable[str],
+        token: str,
+        metrics: Callable[[str], tuple[bytes, str]] | None = None,
     ) -> None:
         self._listen = listen
         self._routes = routes
         self._health = health
+        self._metrics = metrics
         self._token = token
         self._hosts = tuple(hosts)
         self._guard = Guard(token)
@@ -97,7 +106,8 @@ class HttpServer:
         if not self._token and not place.path and not is_loopback(place.host):
             raise StartError(f"[http] listen = {self._listen!r}: other machines reach this address, and there is no token")
         app = web.Application(client_max_size=BODY_MOST)
-        app.add_routes([web.get("/healthz", self._healthz), web.get("/readyz", self._readyz), *self._routes])
+        own = [web.get("/healthz", self._healthz), web.get("/readyz", self._readyz), web.get("/metrics", self._measured)]
+        app.add_routes([*own, *self._routes])
         runner = web.AppRunner(app, access_log=None, logger=_server_log, keepalive_timeout=75.0, shutdown_timeout=SHUTDOWN)
         await runner.setup()
         try:
@@ -137,6 +147,22 @@ class HttpServer:
         return web.Response(text="ok\n", headers=_HEADERS)
 
     async def _readyz(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        health = self._health()
+        body = msgspec.json.encode(health)
+        return web.Response(status=200 if health.ready else 503, body=body, content_type="application/json", headers=_HEADERS)
+
+    async def _measured(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        if self._metrics is None:
+            return web.Response(status=404, text="Nothing is measured here.\n", headers=_HEADERS)
+        body, kind = self._metrics(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={**_HEADERS, "Content-Type": kind})
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """What is said to who may not see it."""
         if not self._guard.host_ok(request.headers.get("Host", "")):
             return web.Response(status=403, text="This host name is not one of [http].hosts.\n", headers=_HEADERS)
         if not self._guard.cookie_ok(request.cookies.get(self._guard.cookie_name, "")):
@@ -145,9 +171,7 @@ class HttpServer:
                 return web.Response(status=429, text="Too many wrong tokens.\n", headers={**_HEADERS, "Retry-After": "60"})
             if verdict != "ok":
                 return web.Response(status=401, text="This needs the web token.\n", headers={**_HEADERS, "WWW-Authenticate": "Bearer"})
-        health = self._health()
-        body = msgspec.json.encode(health)
-        return web.Response(status=200 if health.ready else 503, body=body, content_type="application/json", headers=_HEADERS)
+        return None
 
 
 def _free(path: str) -> None:

@@ -61,7 +61,7 @@ async def test_a_whole_life_leaves_nothing_behind(tmp_path: Path) -> None:
         serving = asyncio.create_task(daemon.serve())
         await daemon.router.accept([said("hi", life), said("/status", 10 + life), said("hi", life)])
         await until(lambda daemon=daemon: not daemon.inbox.unfinished())  # type: ignore[misc]
-        assert daemon.health().ready
+        assert daemon.overview.health().ready
         daemon.end()
         await serving
         await daemon.stop()
