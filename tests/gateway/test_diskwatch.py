@@ -70,7 +70,6 @@ async def test_a_disk_that_hangs_is_asked_once(tmp_path: Path) -> None:
     for _ in range(3):
         await watch.look()
         assert watch.said() == "cannot be written to: it has not answered for 0.05 s"
-    await watch.close()
     assert asked == 1
     go.set()
     async with asyncio.timeout(5):
@@ -78,3 +77,18 @@ async def test_a_disk_that_hangs_is_asked_once(tmp_path: Path) -> None:
             await watch.look()
     assert asked <= 2
     await watch.close()
+
+
+async def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
+    """Closing gives up after a second."""
+    go = threading.Event()
+
+    def hang(folder: Path) -> Disk:
+        go.wait(30)
+        return Disk()
+
+    watch = DiskWatch(tmp_path, probe=hang, patience=0.01)
+    await watch.look()
+    async with asyncio.timeout(5):
+        await watch.close()
+    go.set()
