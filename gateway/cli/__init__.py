@@ -11,7 +11,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from gateway.cli.parser import build
 
 if TYPE_CHECKING:
     from gateway.config import Config
+    from gateway.unit import Unit
 
 FINE, FAILED, USAGE, MISCONFIGURED, INTERRUPTED = 0, 1, 2, 78, 130
 """78 is EX_CONFIG of sysexits.h; the unit file does not restart on it."""
@@ -66,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(args: argparse.Namespace) -> int:
     if args.command == "run":
         return _run(args.config, demo=args.demo, listen=args.listen)
+    if args.command != "doctor":
+        _own_packages()
     code: int = importlib.import_module(f"gateway.cli.{args.command}").run(args)
     return code
 
@@ -79,11 +82,25 @@ def say(text: str) -> None:
 
 
 def load(path: str | None) -> Config:
-    """The config that is meant. Raises ConfigErrors."""
-    from gateway import config  # noqa: PLC0415
+    """The config that is meant, with the unit's secrets where it is the unit's config. Raises ConfigErrors."""
+    from gateway import config, unit  # noqa: PLC0415
     from gateway.app import channel_types  # noqa: PLC0415
 
-    return config.load(config.find(path), channel_types())
+    return config.load(config.find(path), channel_types(), secrets_of(path, unit.find(), os.environ))
+
+
+def secrets_of(path: str | None, unit: Unit | None, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment, and the installed unit's secrets where they are readable and this is the config that the unit runs with: root, who
+    looks after it from a shell, is told the same as the daemon."""
+    from gateway import config  # noqa: PLC0415
+    from gateway.errors import ConfigErrors  # noqa: PLC0415
+
+    more: dict[str, str] = {}
+    with contextlib.suppress(ConfigErrors, OSError):
+        if unit is not None and (mine := unit.credentials.get("config.toml")) and config.find(path).samefile(mine):
+            more = {name: file for name, file in unit.environment().items() if os.access(file, os.R_OK)}
+    known = {name for name in more if env.get(name) or env.get(name.removesuffix("_FILE"))}
+    return {**{name: file for name, file in more.items() if name not in known}, **env}
 
 
 def quiet(loaded: Config | None = None) -> None:
@@ -105,7 +122,9 @@ def _run(path: str | None, *, demo: bool, listen: str) -> int:
             print(f"{lacking}; the echo answers instead: it repeats what you write", flush=True)
         loaded = config.demo(app.channel_types(), local=not lacking, listen=listen)
     else:
-        loaded = load(path)
+        from gateway import config  # noqa: PLC0415
+
+        loaded = config.load(config.find(path), app.channel_types())
     logging.setup(loaded.log.level, loaded.log.format, [secret.reveal() for secret in loaded.hidden])
     return app.main(loaded)
 

@@ -12,6 +12,25 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from gateway.words import size, span
+
+__all__ = [
+    "Progress",
+    "as_json",
+    "block",
+    "cell",
+    "columns",
+    "cut",
+    "fold",
+    "minute",
+    "pad",
+    "paragraphs",
+    "size",
+    "span",
+    "table",
+    "width",
+]
+
 COLUMNS = 80
 _JOINER = "\u200d"
 """Holds emoji together; harmless."""
@@ -107,24 +126,6 @@ def minute(moment: float | str) -> str:
         return cell(moment)
 
 
-def span(seconds: float) -> str:
-    """ "3 d 4 h", "5 min", "12 s"."""
-    minutes = int(seconds // 60)
-    days, hours = divmod(minutes // 60, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min" if minutes else f"{max(0, seconds):.0f} s"
-
-
-def size(count: float) -> str:
-    """ "12 KiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 class Progress:
     """What long work says of itself, on a terminal's stderr only, after half a second and not more often than it can be read."""
 
@@ -148,6 +149,11 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Make room for a line of the answer."""
         if self._shown:
             sys.stderr.write(f"\r{' ' * self._shown}\r")
             sys.stderr.flush()
+            self._shown = 0

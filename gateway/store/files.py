@@ -63,6 +63,12 @@ def _header(fd: int, size: int, path: Path, key: SessionKey | None) -> tuple[Hea
     return (header if header.name == name else msgspec.structs.replace(header, name=name)), end
 
 
+def read_owner(path: Path) -> tuple[Header, int]:
+    """The header of any session file, and where it ends. Raises Corrupt, OSError."""
+    with _reading(path) as (fd, size):
+        return _header(fd, size, path, None)
+
+
 def _event(data: bytes) -> Event | None:
     try:
         return decode_event(data)

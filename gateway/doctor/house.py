@@ -1,0 +1,134 @@
+"""The config, its secrets, the daemon and those that it speaks to. Called by `gateway.doctor`."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from channels.base import Amiss
+from gateway import __version__, secrets
+from gateway.config import Config
+from gateway.doctor.findings import Finding, note, ok, wrong
+from gateway.errors import ConfigErrors
+from gateway.httpd.report import Status
+from gateway.leftovers import Left
+from gateway.logging import mask
+from gateway.online import Tried
+from gateway.words import span
+
+OLD = 600.0
+"""Seconds that an input may wait before it is told."""
+MANY = 100
+"""Messages that may wait for a network."""
+_LONE = 1
+"""A server that lists one model most often answers to any name."""
+
+
+def faults(errors: ConfigErrors) -> Iterator[Finding]:
+    """A config that does not load, fault by fault; each says itself what to write instead."""
+    for fault in errors.faults:
+        remedy = "or let `parlour init` write one" if "config.example.toml" in fault.text else ""
+        yield wrong("config", mask(str(fault)), remedy)
+
+
+def config(loaded: Config) -> Iterator[Finding]:
+    """What is no fault of the file's content."""
+    path = Path(loaded.path)
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        yield wrong("config", f"{path} cannot be looked at: {error.strerror}")
+        return
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield wrong("config", f"others may change {path}", f"chmod go-w {path}")
+    else:
+        yield ok("config", f"{path}: {', '.join(loaded.channels)}; {loaded.backend.kind}")
+    rules = loaded.access
+    chats = [name for name in loaded.channels if name in secrets.CHANNELS]
+    if chats and rules.direct in {"allowlist", "closed"} and not (rules.allow or rules.admins or rules.allow_groups):
+        yield note("access", f'nobody is let in: direct is "{rules.direct}", and allow is empty', "name somebody in [access] allow")
+    if chats and rules.direct == "open" and not rules.turns_per_day:
+        yield note("access", "everybody may write, without a limit, on your bill", "set [access] turns_per_day")
+
+
+def secret_files(env: Mapping[str, str]) -> Iterator[Finding]:
+    """Files that hold secrets and that others may read. Their content is not looked at."""
+    names = (*secrets.CHANNELS.values(), secrets.WEB, *secrets.BACKEND)
+    found = 0
+    for name in names:
+        said = env.get(f"{name}_FILE", "")
+        if not said:
+            continue
+        path = Path(os.path.expanduser(said))
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            yield wrong("secrets", f"{name}_FILE: {path}: {error.strerror}", "put the secret there, or take the variable away")
+            continue
+        found += 1
+        if mode & 0o077:
+            yield wrong("secrets", f"others may read {path}", f"chmod 600 {path}")
+    if given := [name for name in names if env.get(name)]:
+        yield ok("secrets", f"from the environment: {', '.join(given)}")
+    if found:
+        yield ok("secrets", f"from {found} files")
+
+
+def daemon(status: Status | None, missing: str, left: Left, now: float | None = None) -> Iterator[Finding]:
+    """`missing`: why there is no status."""
+    if status is None:
+        if left.holder:
+            yield wrong(
+                "daemon", f"{left.holder} holds the folder and does not answer: {missing}", "its log says why; if it hangs, kill it"
+            )
+        else:
+            yield note("daemon", "none runs", "parlour run, or systemctl start parlour")
+        if left.unfinished:
+            age = max(0.0, (time.time() if now is None else now) - left.oldest)
+            yield wrong("inputs", f"{left.unfinished} messages wait for an answer, the oldest for {span(age)}", "start the daemon")
+        return
+    if status.version == __version__:
+        yield ok("daemon", f"process {status.pid}, version {status.version}, up for {span(status.up)}")
+    else:
+        yield wrong("daemon", f"it runs version {status.version}, and {__version__} is installed", "restart it")
+    health = status.health
+    if health.disk:
+        yield wrong("disk", health.disk, "make room, or look at the medium")
+    for name, channel in sorted(health.channels.items()):
+        if channel.state in {"up", "ended"}:
+            yield ok(name, f"the daemon says: {channel.state}")
+        elif channel.state == "starting":
+            yield note(name, "the daemon says: starting")
+        else:
+            remedy = "mend that and restart" if channel.state == "stopped" else "it keeps trying; see the network, and the log"
+            yield wrong(name, f"the daemon says: {channel.state}{f', {channel.problem}' if channel.problem else ''}", remedy)
+    if health.oldest_waiting is not None and health.oldest_waiting > OLD:
+        yield wrong("inputs", f"a message waits for {span(health.oldest_waiting)}", "see the backend, and [backend] max_concurrent_turns")
+    elif status.unfinished:
+        yield ok("inputs", f"{status.unfinished} not finished")
+    if health.unsent > MANY:
+        yield wrong("outbox", f"{health.unsent} messages wait for a network", "see the channels above, and the log")
+
+
+def others(tried: Sequence[Tried], *, groups: bool) -> Iterator[Finding]:
+    """What came of asking networks and backend. `groups`: any group is let in."""
+    for one in tried:
+        if not one.ok:
+            amiss = next((each for each in one.amiss if each.fatal), Amiss("", _remedy(one)))
+            yield wrong(one.name, mask(one.text), mask(amiss.remedy))
+            continue
+        found = [each for each in one.amiss if groups or not each.groups]
+        for each in found:
+            lenient = one.name == "backend" and len(one.models) <= _LONE
+            yield (note if lenient else wrong)(one.name, mask(each.text), mask(each.remedy))
+        if not found:
+            yield ok(one.name, mask(f"{one.text} ({one.seconds:.1f} s)"))
+
+
+def _remedy(one: Tried) -> str:
+    if one.name == "backend":
+        return "start the model's server, or mend what it says; base_url, model and api_key are in [backend]"
+    return "give it the right token" if one.denied else "see the network and the proxy"
