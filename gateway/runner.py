@@ -48,6 +48,7 @@ class Running:
 
     pending: Pending
     asking: asyncio.Task[Outcome] | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
 
     def stop(self) -> None:
@@ -59,6 +60,10 @@ class Running:
     def stopped(self) -> bool:
         """Somebody ended it."""
         return self._stopped
+
+    async def over(self) -> None:
+        """Wait until it has ended and what is kept of it is on record."""
+        await self.done.wait()
 
 
 @dataclass(slots=True)
@@ -170,9 +175,9 @@ class Runners:
         while queue.waiting and await self._may_begin(pending := queue.waiting[0]):
             queue.waiting.popleft()
             queue.since.popleft()
-            queue.running = queue.running or Running(pending)
+            running = queue.running = queue.running or Running(pending)
             try:
-                await self._one(pending, queue.running)
+                await self._one(pending, running)
             except OSError as error:
                 log.error("cannot write", key=key, input=pending.input.inbound.id, exc_info=error)
                 await self.say(pending, ReplyText(NOT_STORED))
@@ -183,6 +188,7 @@ class Runners:
                 await self.say(pending, ReplyText(BROKEN))
             finally:
                 queue.running = None
+            running.done.set()  # not where it was cut: then nothing is on record yet
         queue.task = None
         if not queue.waiting:
             self._queues.pop(key, None)
@@ -245,7 +251,10 @@ class Runners:
         else:
             session = await self._sessions.current(key, for_=input_id)
         if effect and effect.answer is not None:
-            self._deliver_answer(key, session, pending, effect.answer, None)
+            if effect.answer.interrupted and effect.answer.content == STOPPED:
+                self._outbox.put(delivery(pending, ""))  # stopped before a word, as below
+            else:
+                self._deliver_answer(key, session, pending, effect.answer, None)
             return
         if not pending.session or (effect and effect.gone):
             await asyncio.shield(self._inbox.started(input_id, session.name, session.last))

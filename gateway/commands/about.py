@@ -24,6 +24,7 @@ async def stop(call: Call) -> ReplyText:
     if call.running is None:
         return ReplyText("Nothing is running.")
     call.running.stop()
+    await call.running.over()  # or a crash right after the word would bring the turn back
     return ReplyText("Stopped.")
 
 

@@ -36,6 +36,9 @@ class Stoppable(Protocol):
     def stop(self) -> None:
         """End it; what was seen is kept."""
 
+    async def over(self) -> None:
+        """Wait until it has ended and what is kept of it is on record."""
+
 
 class House(Protocol):
     """What commands may use of the daemon."""

@@ -375,6 +375,25 @@ async def test_cut_after_any_number_of_steps_each_input_is_answered_once(tmp_pat
     await core.stop()
 
 
+async def test_what_only_the_model_is_to_know_is_not_said_after_a_restart_either(tmp_path: Path) -> None:
+    """Cut at any point after /stop that came before the first word: nobody reads "(stopped)", and nothing is asked again behind "Stopped."."""
+    for steps in range(0, 40, 2):
+        core = Core(tmp_path / str(steps))
+        (tmp_path / str(steps)).mkdir()
+        await core.start()
+        core.model.then(asyncio.Event())
+        await core.say("hi")
+        await core.running()
+        await core.say("/stop")
+        for _ in range(steps):
+            await asyncio.sleep(0.0001)
+        await core.restart()
+        await core.quiet()
+        assert {*core.seen()} <= {"Stopped.", "…"}, steps
+        assert [content for role, content in said(core)] == ["hi", "(stopped)"]
+        await core.stop()
+
+
 async def test_no_turn_begins_once_the_end_began(tmp_path: Path) -> None:
     """A runner that waited for room in a full lane begins nothing when there is room during the shutdown; what waits is kept."""
     core = Core(tmp_path, lane_limit=1)
