@@ -11,6 +11,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -19,9 +20,10 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from channels.base import Channel, Context, Denied
-from gateway import __version__, sdnotify
+from channels.base import Adjustable, Channel, Context, Denied
+from gateway import __version__, reload, sdnotify
 from gateway.access import Access
+from gateway.backends.base import Adjustable as AdjustableBackend
 from gateway.backends.base import Backend
 from gateway.commands.table import MENU
 from gateway.config import Config
@@ -29,14 +31,14 @@ from gateway.control import ControlServer, Handler, socket_path
 from gateway.desk import SessionDesk
 from gateway.disk import lock_folder
 from gateway.diskwatch import DiskWatch
-from gateway.errors import ConfigError, ConfigErrors
+from gateway.errors import ConfigError, ConfigErrors, StartError
 from gateway.groups import GroupAdmins
 from gateway.health import Watch
 from gateway.httpd.report import Status, memory
 from gateway.httpd.token import web_token
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
-from gateway.logging import mask
+from gateway.logging import mask, threshold
 from gateway.message import SessionKey
 from gateway.metrics import Metrics
 from gateway.operations import Operations
@@ -44,7 +46,7 @@ from gateway.outbox import Outbox
 from gateway.outbox.counted import counted
 from gateway.overview import Overview
 from gateway.pulse import Pulse
-from gateway.router import Router
+from gateway.router import Bounds, Router
 from gateway.runner import Model, Runners
 from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
@@ -150,13 +152,7 @@ class Daemon:
             outbox=self.outbox,
             access=self.access,
             admins=admins,
-            model=Model(
-                backend=self.backend,
-                system=config.backend.system_prompt,
-                history_messages=options.history_messages,
-                history_tokens=options.history_tokens,
-                max_chars=config.backend.max_answer_chars,
-            ),
+            model=self._model(config),
             asking=ask,
             slots=config.backend.max_concurrent_turns,
             heard=self.watch.heard,
@@ -200,8 +196,20 @@ class Daemon:
         self._ending = asyncio.Event()
         self._denied: Denied | None = None
         self._started = False
+        self._reload_wanted = False
+        self._reloading = asyncio.Lock()
+        """One reload after the other."""
         self._page = ""
         self._closers: list[Callable[[], Awaitable[object]]] = []
+
+    def _model(self, config: Config) -> Model:
+        return Model(
+            backend=self.backend,
+            system=config.backend.system_prompt,
+            history_messages=config.sessions.history_messages,
+            history_tokens=config.sessions.history_tokens,
+            max_chars=config.backend.max_answer_chars,
+        )
 
     # ------------------------------------------------------------------------------------------------------ what commands may use
 
@@ -294,9 +302,49 @@ class Daemon:
         if self.config.demo:
             print(WELCOME.format(link=f"{self._page}/?token={self.web_token}"), flush=True)
         log.info("started", version=__version__, channels=sorted(self.channels), backend=self.backend.name)
+        if self._reload_wanted:
+            self.reload()
         # What was built at start lives as long as the process: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
+
+    def reload(self) -> None:
+        """Read the config again, and take over what a running daemon can. Asked before the start is through, it is done behind it."""
+        if self._started and not self._ending.is_set():
+            self._tasks.start(self._reload(), name="reload")
+        self._reload_wanted = not self._started
+
+    async def _reload(self) -> None:
+        async with self._reloading:
+            sdnotify.notify(*sdnotify.reloading())
+            try:
+                self._take_over(await asyncio.to_thread(reload.read, Path(self.config.path), channel_types(), os.environ))
+            except (ConfigErrors, StartError) as error:
+                self.metrics.reloads.add("refused")
+                log.error("config not taken over, the one that runs stays", faults=str(error).splitlines())
+            finally:
+                sdnotify.notify(sdnotify.READY)
+
+    def _take_over(self, wanted: Config) -> None:
+        """All of it or, where it raises StartError, nothing."""
+        mask.add(secret.reveal() for secret in wanted.hidden)
+        adjustable = {name: channel for name, channel in self.channels.items() if isinstance(channel, Adjustable)}
+        config, taken, restart = reload.plan(self.config, wanted, {name: channel.adjustable for name, channel in adjustable.items()})
+        if isinstance(self.backend, AdjustableBackend) and any(key.startswith("backend.") for key in taken):
+            self.backend.adjust(config.backend)
+            self.watch.again()
+        self.config = config
+        self.access.rules = config.access
+        self.router.bounds = Bounds(config.sessions.waiting, config.access.turns_per_day)
+        self.sessions.remember(config.sessions.history_messages, config.sessions.history_tokens)
+        self.runners.model = self._model(config)
+        for name, channel in adjustable.items():
+            channel.adjust(config.channels[name])
+            self.outbox.repace(name)
+        self.metrics.reloads.add("taken")
+        threshold.set("info")  # whatever the level was or will be, this line is to be seen
+        log.info("config taken over", taken=taken, needs_restart=restart)
+        threshold.set(config.log.level)
 
     def _channel_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -405,6 +453,16 @@ async def _run(config: Config) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.end)
+    terminal = os.isatty(sys.stderr.fileno())
+
+    def hang_up() -> None:
+        """A reload, unless there is nothing to read, or the terminal in which we run was closed."""
+        if config.demo or (terminal and not os.isatty(sys.stderr.fileno())):
+            daemon.end()
+        else:
+            daemon.reload()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     try:
         await daemon.start()
         await daemon.serve()

@@ -1,15 +1,19 @@
-"""What a running daemon takes over of a config that has changed, and what needs a restart. Pure: `gateway.app` reads the file and carries
-the plan out.
+"""What a running daemon takes over of a config that has changed, and what needs a restart. `gateway.app` carries the plan out.
+
+systemd hands credentials over when a unit starts and not again, so that under our unit the config file that the daemon knows never changes.
+For a reload the unit puts the present ones into another folder, which it names in the environment (deploy/reload.sh).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from gateway.config import Config
+from gateway.config import ChannelTypes, Config, load
 from gateway.options import TABLES, Access, Retention
 
 TAKEN: Mapping[str, frozenset[str]] = {
@@ -27,6 +31,21 @@ TAKEN: Mapping[str, frozenset[str]] = {
 
 ADDRESS = frozenset({"base_url", "model", "api_key", "first_token_timeout", "idle_timeout"})
 """Keys of [backend] that are meant for the kind that is written beside them, and for no other."""
+
+
+FRESH = "PARLOUR_FRESH_CREDENTIALS"
+"""The variable that names the folder with the present credentials."""
+
+
+def read(path: Path, channel_types: ChannelTypes, env: Mapping[str, str]) -> Config:
+    """The config as it is now; what systemd handed over at start is looked for where the unit puts it for a reload. Blocks. Raises
+    ConfigErrors."""
+    handed, fresh = env.get("CREDENTIALS_DIRECTORY", ""), env.get(FRESH, "")
+    if handed and fresh and os.path.isdir(fresh):
+        env = {**env, "CREDENTIALS_DIRECTORY": fresh}
+        if os.path.realpath(path.parent) == os.path.realpath(handed):
+            path = Path(fresh, path.name)
+    return load(path, channel_types, env)
 
 
 class Plan(NamedTuple):
@@ -63,7 +82,7 @@ def plan(running: Config, wanted: Config, adjustable: Mapping[str, Collection[st
         key = f"channels.{name}.token"
         if name != "web" and name in wanted.tokens and token != wanted.tokens[name] and key not in restart:
             restart.append(key)
-    config = msgspec.structs.replace(running, channels=channels, hidden=(*running.hidden, *wanted.hidden), **changes)
+    config = msgspec.structs.replace(running, channels=channels, hidden=tuple(dict.fromkeys((*running.hidden, *wanted.hidden))), **changes)
     return Plan(config, tuple(taken), tuple(restart))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
@@ -12,6 +13,11 @@ READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 def status(text: str) -> str:
     """One line for `systemctl status`."""
     return f"STATUS={' '.join(text.split())}"
+
+
+def reloading() -> tuple[str, str]:
+    """A reload begins now; READY ends it."""
+    return "RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
 
 
 def notify(*states: str, env: Mapping[str, str] = os.environ) -> bool:
