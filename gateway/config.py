@@ -90,6 +90,14 @@ def guess_data_dir(path: str | None, env: Mapping[str, str] = os.environ) -> Pat
     return data_dir(file, said if isinstance(said, str) else "", env)
 
 
+def is_data(folder: Path) -> bool:
+    """Whether a daemon has worked in this folder: nothing is to be begun in one that only has the name."""
+    try:
+        return (folder / "lock").is_file() or (folder / "journal").is_dir() or (folder / "sessions").is_dir()
+    except OSError:
+        return False
+
+
 def demo(channel_types: ChannelTypes, *, local: bool, listen: str = "", env: Mapping[str, str] = os.environ) -> Config:
     """What `./dev run` starts without a file: the web page and the embedded model (`local`), or an echo. Raises ConfigErrors."""
     try:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.offline import is_data
+from gateway.config import is_data
 from gateway.records import Accepted, Refused
 from gateway.segments import load, unfinished
 

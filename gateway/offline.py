@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.app import open_store
+from gateway.config import is_data
 from gateway.disk import lock_folder
 from gateway.errors import ParlourError
 from gateway.inbox import Inbox
@@ -22,14 +23,6 @@ from gateway.operations import Operations
 from gateway.options import Sessions
 from gateway.sessions import SessionManager
 from gateway.writer import Writer
-
-
-def is_data(folder: Path) -> bool:
-    """Whether a daemon has worked in this folder: nothing is begun in one that only has the name."""
-    try:
-        return (folder / "lock").is_file() or (folder / "journal").is_dir() or (folder / "sessions").is_dir()
-    except OSError:
-        return False
 
 
 async def work(folder: Path, name: str, args: Mapping[str, str], part: Callable[[object], None] | None = None) -> object:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gateway import config, control, offline
+from gateway import config, control
 from gateway.errors import ConfigErrors, ParlourError, StartError
 
 RUNTIME = Path("/run/parlour/control.sock")
@@ -18,7 +18,7 @@ STATE = Path("/var/lib/parlour")
 def data_folder(where: str | None) -> Path:
     """Where the data is, as far as can be told without the daemon; faults in the config do not matter."""
     data = config.guess_data_dir(where)
-    if where is None and not offline.is_data(data) and offline.is_data(STATE):
+    if where is None and not config.is_data(data) and config.is_data(STATE):
         try:
             mine = config.find(None) == config.PLACES[0]
         except ConfigErrors:
@@ -41,7 +41,7 @@ def ask(
     data = data_folder(where)
     places = dict.fromkeys((control.socket_path(data), data / "control.sock"), "")
     # The unit's daemon may be another one than that of this folder.
-    places.setdefault(RUNTIME, control.identity(data) if offline.is_data(data) else "")
+    places.setdefault(RUNTIME, control.identity(data) if config.is_data(data) else "")
     missing: control.NotRunning | None = None
     begun = False
 
@@ -61,8 +61,10 @@ def ask(
     assert missing is not None
     if not alone:
         raise missing
-    if not offline.is_data(data):
+    if not config.is_data(data):
         raise control.NotRunning(f"{missing}; and {data} holds no data to work on without one")
+    from gateway import offline  # noqa: PLC0415  # it brings the whole house with it
+
     try:
         return asyncio.run(offline.work(data, name, args, part))
     except StartError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gateway import control, leftovers
+from gateway import control
 from gateway.cli import FAILED, FINE, quiet, reach, show
 from gateway.httpd.report import Status
 
@@ -51,6 +51,8 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
 
 
 def _alone(args: argparse.Namespace, missing: control.NotRunning) -> int:
+    from gateway import leftovers  # noqa: PLC0415  # not needed where a daemon answers
+
     quiet()
     data = reach.data_folder(args.config)
     left = leftovers.look(data)
