@@ -140,7 +140,7 @@ async def one_round(folder: Path, seed: str, kills: int, *, webhook: bool, strea
 @pytest.mark.parametrize("webhook", [False, True], ids=["polling", "webhook"])
 @pytest.mark.parametrize("streaming", ["edit", "off"])
 async def test_kills_lose_and_double_nothing(tmp_path: Path, webhook: bool, streaming: str) -> None:
-    """Every message is answered once, in order, in its session, and every command acts once. What nobody can know after a kill is counted:
+    """D09, D35: every message is answered once, in order, in its session, and every command acts once. What nobody can know is counted:
     see `tests.flow.audit` for what that is and why."""
     totals: Counter[str] = Counter()
     rounds = [SHORT] if not KILLS else [ROUND] * max(1, KILLS // 4 // ROUND)
