@@ -153,6 +153,9 @@ class Router:
         if isinstance(decision, Pair):
             self._refused(inbound, "pairing")
             return Entry(item, refused="pairing", reply=ReplyText(decision.said))
+        if not inbound.direct and (parsed := parse(inbound.text)) and parsed[0] not in BY_NAME:
+            self._refused(inbound, "command")  # in a group it is most likely another bot's
+            return None
         if refusal := self._refusal(inbound, key, batch):
             reason, said = refusal
             self._refused(inbound, reason)

@@ -18,6 +18,8 @@ _WORDS = frozenset({"yes", "no"})
 async def reset(call: Call) -> ReplyText:
     """A new session; the old one stays and is named. An untouched session is left as it is."""
     old = call.opened().name
+    if not call.opened().turns and not (call.effect and call.effect.created):
+        return ReplyText("This is a new conversation already: nothing was said in it yet.")
     if call.effect and call.effect.created:
         new = call.effect.created
         await call.house.sessions.switch(call.key, new, for_=call.input_id)

@@ -105,6 +105,8 @@ class Account:
 
     def _reset(self, index: int, one: Said, book: Book, argument: str) -> Seen:
         self.cutters.append(index)
+        if not book.turns:
+            return Seen(one, text="This is a new conversation already:")
         old = self.current
         numbers = [int(found[1]) for name in self.books if (found := re.fullmatch(r"chat-(\d+)", name))]
         self._make(f"chat-{max([1, *numbers]) + 1}", Book(one.id))

@@ -175,3 +175,18 @@ async def test_answers_are_in_order_when_people_do_not_wait(daemon: Daemon, tg: 
         tg.say(ANA, f"n{n}")
     await tg.wait_for(lambda: tg.visible(ANA) == [f"Heard: n{n}" for n in range(5)], 10, chat=ANA)
     assert [m for role, m in last_request(model) if role == "user"] == [f"n{n}" for n in range(5)]
+
+
+async def test_a_reset_of_a_new_conversation_makes_no_other(daemon: Daemon, tg: FakeTelegram, model: FakeModel) -> None:
+    """Said twice it does no more than once."""
+    await ask(tg, "one", "Heard: one")
+    assert "main" in await ask(tg, "/reset")
+    assert "already" in await ask(tg, "/reset")
+    assert sorted(p.stem for p in (daemon.data / "sessions/telegram/42").glob("[!_]*.jsonl")) == ["chat-2", "main"]
+
+
+async def test_an_unknown_command_in_a_group_is_another_bots(daemon: Daemon, tg: FakeTelegram, model: FakeModel) -> None:
+    """No word about it, and the next command of ours is answered."""
+    tg.say(-100, "/weather today")
+    tg.say(-100, "/whoami")
+    await tg.wait_for(lambda: len(tg.visible(-100)) == 1 and "telegram:42" in tg.visible(-100)[0], 10, chat=-100)

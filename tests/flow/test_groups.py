@@ -76,9 +76,9 @@ async def test_commands_with_the_bots_name_are_the_bare_commands(daemon: Daemon,
     """B15: whatever the case, before or behind the name: the effect once, confirmed once."""
     tg.admin(GROUP, ANA)
     folder = daemon.data / "sessions" / "telegram" / str(GROUP)
-    tg.say(GROUP, "@OurBot one")
-    await until(tg, GROUP, lambda seen: seen[-1:] == ["Heard: P42: one"])
     for n, text in enumerate(("/reset@OurBot", "/RESET@ourbot", "@OurBot /reset", "/new@OURBOT"), 2):
+        tg.say(GROUP, "@OurBot one")
+        await until(tg, GROUP, lambda seen: seen[-1:] == ["Heard: P42: one"])
         assert "new conversation" in await command(tg, text)
         assert len(list(folder.glob("chat-*.jsonl"))) == n - 1
     assert "west" in await command(tg, "/fork@OurBot West")
@@ -87,7 +87,7 @@ async def test_commands_with_the_bots_name_are_the_bare_commands(daemon: Daemon,
     tg.say(GROUP, "@OurBot two")
     await until(tg, GROUP, lambda seen: seen[-1] == "Heard: P42: two")
     assert [str(m.content) for m in model.asked[-1].messages[1:]] == ["P42: one", "Heard: P42: one", "P42: two"]
-    assert len(tg.visible(GROUP)) == 9
+    assert len(tg.visible(GROUP)) == 12
 
 
 async def test_only_admins_steer_what_many_share(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
