@@ -328,7 +328,7 @@ class Runners:
             try:
                 request = build(session, system=model.system, messages=model.history_messages, tokens=tokens, names=names)
             except TooLong as error:
-                return Outcome(failed=error.said)
+                return Outcome(failed=error.said, overflow=True)  # which says nothing about how the model is
             said: list[str] = []
             if running.stopped():
                 return None

@@ -11,9 +11,11 @@ import pytest
 
 from channels.base import Retry
 from gateway.errors import BackendError
+from gateway.health import Watch
 from gateway.message import SessionKey
 from gateway.options import Access as Rules
 from gateway.runner import BROKEN, NOT_STORED, UNREADABLE
+from gateway.turn import Outcome
 from tests.gateway.core import Core, down, until
 from tests.gateway.outbox_net import HANG
 from tests.gateway.stores import Troubled
@@ -83,10 +85,14 @@ async def test_a_request_that_is_too_long_for_the_model_is_tried_with_less(core:
 
 
 async def test_a_question_that_fits_in_no_window_ends_in_a_sentence(core: Core) -> None:
-    """It is never asked, and what comes behind it is answered after /undo."""
+    """It is never asked, what comes behind it is answered after /undo, and nobody takes the model for down."""
     text = await core.ask("long " * 50_000)
     assert "shorter or in parts" in text
     assert core.model.asked == []
+    watch = Watch(core.model)
+    watch.heard(Outcome(text="fine"))
+    watch.heard(core.heard[-1])
+    assert watch.ready
     await core.ask("/undo")
     assert await core.ask("short") == "Heard: short"
 
@@ -376,7 +382,7 @@ async def test_cut_after_any_number_of_steps_each_input_is_answered_once(tmp_pat
 
 
 async def test_what_only_the_model_is_to_know_is_not_said_after_a_restart_either(tmp_path: Path) -> None:
-    """Cut at any point after /stop that came before the first word: nobody reads "(stopped)", and nothing is asked again behind "Stopped."."""
+    """Cut at any point after a /stop before the first word: nobody reads "(stopped)", and nothing is answered behind "Stopped."."""
     for steps in range(0, 40, 2):
         core = Core(tmp_path / str(steps))
         (tmp_path / str(steps)).mkdir()
