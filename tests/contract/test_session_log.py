@@ -355,3 +355,55 @@ class TestPointer:
             await log.set_chat(KEY, Chat(at=str(n), for_=f"i{n}", current=f"s{n}"))
         assert await log.find_chat(KEY, "i3") == Chat(at="3", for_="i3", current="s3")
         assert await log.find_chat(KEY, "i9") is None
+
+
+class TestOverview:
+    async def test_many_keys_at_once(self, log: SessionLog) -> None:
+        """Each key with its sessions, oldest first, and where its pointer stands; one that has nothing is empty."""
+        await log.create(KEY, "main", header("main"), talk(1, 3))
+        await log.create(KEY, "west", header("west", created="2026-11-30T10:00:00.000Z"), talk(1, 2))
+        await log.create(OTHER, "main", header("main", OTHER))
+        await log.set_chat(KEY, Chat(at="t", current="west"))
+        nobody = SessionKey("web", "nobody")
+        found = await log.overview([OTHER, nobody, KEY])
+        assert [(each.key, each.current, [(one.header.name, one.last) for one in each.sessions], each.unreadable) for each in found] == [
+            (OTHER, "", [("main", 0)], 0),
+            (nobody, "", [], 0),
+            (KEY, "west", [("main", 3), ("west", 2)], 0),
+        ]
+        assert [each.sessions for each in found] == [await log.sessions(key) for key in (OTHER, nobody, KEY)]
+
+
+class TestPage:
+    @pytest.mark.parametrize("most", [1, 40, 300, 10**6])
+    async def test_all_of_a_session_in_stretches(self, log: SessionLog, most: int) -> None:
+        """The pages are whole lines, together they are the header and every line, and the size that they tell is theirs."""
+        await log.create(KEY, "main", header("main"), [*talk(1, 3), said(4, "x" * 200_000), *talk(5, 30)])
+        pages = []
+        at = 0
+        while (page := await log.page(KEY, "main", at, most)).data:
+            assert page.data.endswith(b"\n")
+            assert page.data.count(b"\n") == 1 or len(page.data) <= most
+            pages.append(page.data)
+            at = page.end
+        whole = b"".join(pages)
+        lines = whole.splitlines(keepends=True)
+        assert lines[0] == encode_line(header("main"))
+        assert seqs(lines[1:]) == list(range(1, 31))
+        assert page.size == len(whole) == at
+
+    async def test_lines_that_come_meanwhile(self, log: SessionLog) -> None:
+        """What is appended between two pages is in the next one."""
+        await log.create(KEY, "main", header("main"), talk(1, 2))
+        first = await log.page(KEY, "main", 0, 10**6)
+        await log.append(KEY, "main", talk(3, 3), 2, 3)
+        second = await log.page(KEY, "main", first.end, 10**6)
+        assert seqs(second.data.splitlines(keepends=True)) == [3]
+        assert (await log.page(KEY, "main", second.end, 10**6)).data == b""
+
+    async def test_nothing_there(self, log: SessionLog) -> None:
+        """No session, no page; nor one of a name that could not be."""
+        await log.create(KEY, "main", header("main"))
+        for name in ("west", "../main", ""):
+            with pytest.raises(NoSession):
+                await log.page(KEY, name, 0, 100)

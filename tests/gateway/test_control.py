@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 import structlog
 
-from gateway.control import ControlServer, Declined, NotRunning, call, listen, socket_path
+from gateway.control import ControlServer, Declined, NotRunning, call, identity, listen, socket_path
 from gateway.errors import ParlourError, StartError
 
 
@@ -222,3 +223,133 @@ async def test_close_cuts_what_is_open_without_a_word(tmp_path: Path) -> None:
         assert await reader.read() == b""
     await shut(writer)
     assert complaints == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- answers of several lines
+
+
+class Long:
+    """Handlers that take their time or say much; what became of them is to be seen."""
+
+    def __init__(self) -> None:
+        self.began, self.go, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.cut = False
+
+    async def wait(self, args: Mapping[str, str]) -> object:
+        self.began.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cut = True
+            raise
+        finally:
+            self.ended.set()
+        return "done"
+
+    async def many(self, args: Mapping[str, str]) -> AsyncGenerator[object, None]:
+        try:
+            for n in range(int(args["n"])):
+                yield {"n": n, "text": "x" * int(args.get("size", "10"))}
+            if "fail" in args:
+                raise ParlourError("broke in the middle")
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+async def long(tmp_path: Path) -> AsyncIterator[tuple[Path, Long]]:
+    handlers = Long()
+    server = ControlServer(tmp_path / "s", {"wait": handlers.wait, "many": handlers.many}, tmp_path)
+    await server.start()
+    yield tmp_path / "s", handlers
+    await server.close()
+
+
+async def test_parts(long: tuple[Path, Long]) -> None:
+    """A long answer comes in parts, in order, however much it is in all: no line is longer than its part."""
+    parts: list[object] = []
+    assert await call(long[0], "many", {"n": "300", "size": "100000"}, part=parts.append) is None
+    assert parts == [{"n": n, "text": "x" * 100_000} for n in range(300)]
+    assert await call(long[0], "many", {"n": "0"}, part=parts.append) is None
+    assert len(parts) == 300
+
+
+async def test_a_failure_between_parts(long: tuple[Path, Long]) -> None:
+    """What came is handed on, and then the sentence."""
+    parts: list[object] = []
+    with pytest.raises(Declined, match="broke in the middle"):
+        await call(long[0], "many", {"n": "2", "fail": "1"}, part=parts.append)
+    assert len(parts) == 2
+
+
+async def test_an_old_caller_gets_no_half_answer(long: tuple[Path, Long]) -> None:
+    """Who takes one line only is told so instead of being given the first part."""
+    with pytest.raises(Declined, match="several lines"):
+        await call(long[0], "many", {"n": "2"})
+
+
+async def test_signs_of_life(long: tuple[Path, Long]) -> None:
+    """While the work goes on the caller hears so, and the answer comes when it is there."""
+    path, handlers = long
+    beats: list[int] = []
+
+    def beat() -> None:
+        beats.append(1)
+        handlers.go.set()
+
+    assert await call(path, "wait", {}, part=lambda one: None, beat=beat) == "done"
+    assert beats
+    assert not handlers.cut
+
+
+async def test_who_leaves_ends_the_work(long: tuple[Path, Long]) -> None:
+    """An operator who gives up waiting has not ordered anything: what waits for its turn is cut."""
+    path, handlers = long
+    caller = asyncio.create_task(call(path, "wait", {}, part=lambda one: None))
+    await handlers.began.wait()
+    caller.cancel()
+    async with asyncio.timeout(5):
+        await handlers.ended.wait()
+    assert handlers.cut
+
+
+async def test_a_reader_who_stops_holds_up_no_other(long: tuple[Path, Long]) -> None:
+    """Parts wait for him, bounded, and others are served; when he leaves, the work ends."""
+    path, handlers = long
+    _, writer = await asyncio.open_unix_connection(path, limit=1024)
+    writer.write(b'{"name":"many","args":{"n":"100000","size":"10000"},"lines":true}\n')
+    await writer.drain()
+    for _ in range(3):
+        assert await call(path, "many", {"n": "1"}, part=lambda one: None) is None
+    handlers.ended.clear()
+    writer.transport.abort()
+    async with asyncio.timeout(5):
+        await handlers.ended.wait()
+    await shut(writer)
+
+
+async def test_another_folders_daemon(long: tuple[Path, Long], tmp_path: Path) -> None:
+    """Who means the daemon of another folder is not answered by this one; any path to the folder will do."""
+    path, handlers = long
+    handlers.go.set()
+    (tmp_path / "way").symlink_to(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert await call(path, "wait", {}, folder=identity(tmp_path / "way")) == "done"
+    with pytest.raises(NotRunning, match=f"this daemon works in {tmp_path}") as caught:
+        await call(path, "wait", {}, folder=identity(other))
+    assert caught.value.absent
+    assert identity(tmp_path / "nowhere") == ""
+
+
+async def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    """What the disk says is worth more than that something failed."""
+
+    async def full(args: Mapping[str, str]) -> object:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
+
+    server = ControlServer(tmp_path / "s", {"full": full})
+    await server.start()
+    with structlog.testing.capture_logs(), pytest.raises(Declined, match=r"^/data/x: No space left"):
+        await call(tmp_path / "s", "full", {})
+    await server.close()
