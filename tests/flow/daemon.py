@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 REPO = Path(__file__).parents[2]
 TOKEN = "7:TEST-TOKEN-aaaabbbbccccddddeeeeffff"
@@ -100,7 +101,7 @@ class Daemon:
         """All that it printed and logged."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    async def __aenter__(self) -> Daemon:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
