@@ -122,6 +122,10 @@ class Access:
         self._append(issued).add_done_callback(self._written)
         return Pair(PAIR.format(code=issued.code, person=issued.person))
 
+    def unsaid(self, inbound: Inbound) -> None:
+        """The code could not be put on record and was not shown: the person's next message gets one."""
+        self._pairing.withdraw(f"{inbound.address.channel}:{inbound.sender.id}")
+
     def is_admin(self, channel: str, sender: Sender) -> bool:
         """Whether this person administers the daemon."""
         return sender.trusted or (bool(sender.id) and f"{channel}:{sender.id}" in self.rules.admins)

@@ -121,6 +121,10 @@ class Pairing:
             pass
         return Issued(at=moment(now), person=person, name=name[:64], code=code)
 
+    def withdraw(self, person: str) -> None:
+        """Forget a code that its person never saw. One that is in the file is replaced by the next."""
+        self._issued.pop(person, None)
+
     def find(self, code: str, now: float) -> Issued | None:
         """The code that is good and reads like this."""
         code = plain_code(code)

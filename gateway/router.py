@@ -237,6 +237,9 @@ class Router:
                 if _runs(entry):
                     self._arrived(entry.input.key)
             if future.cancelled() or future.exception():
+                for entry in entries:
+                    if entry.refused == "pairing":
+                        self._access.unsaid(entry.input.inbound)
                 return
             for pending in future.result():
                 self._dispatch(pending)

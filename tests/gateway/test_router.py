@@ -288,6 +288,22 @@ async def test_a_crowd_of_strangers_ends_in_silence(tmp_path: Path) -> None:
         assert (tmp_path / "journal" / "000001.jsonl").stat().st_size < 100_000
 
 
+async def test_a_code_that_could_not_be_shown_uses_up_no_hour(tmp_path: Path) -> None:
+    """With a full disk the stranger hears nothing; the network's repeat gets a code that lets them in."""
+    disk = Disk()
+    async with Core(tmp_path, writer=lambda: disk, rules=FULL) as core:
+        stranger = core.inbound("hi", chat="5", who="5")
+        disk.full = True
+        with pytest.raises(OSError, match="no room"):
+            await core.router.accept([stranger])
+        disk.full = False
+        await core.router.accept([stranger])
+        await core.quiet()
+        (said,) = core.seen("5")
+        assert "may talk" in await core.ask(f"/approve {said.split('`')[1]}", chat="9", who="9")
+        assert await core.ask("hi", chat="5", who="5") == "Heard: hi"
+
+
 async def test_only_admins_of_the_daemon_approve(tmp_path: Path) -> None:
     """To everybody else there is no such command; a person who was let in may speak at once."""
     async with Core(tmp_path, rules=FULL) as core:
