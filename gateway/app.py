@@ -46,6 +46,7 @@ from gateway.outbox import Outbox
 from gateway.outbox.counted import counted
 from gateway.overview import Overview
 from gateway.pulse import Pulse
+from gateway.retention import Retention
 from gateway.router import Bounds, Router
 from gateway.runner import Model, Runners
 from gateway.sessions import SessionManager
@@ -175,6 +176,7 @@ class Daemon:
         )
         self.supervisors = [Supervisor(channel, self.router.accept, MENU) for channel in self.channels.values()]
         self.disk = DiskWatch(folder)
+        self.retention = Retention(config.retention, folder, self.sessions, self.inbox, self.metrics)
         self.overview = Overview(
             supervisors=self.supervisors,
             watch=self.watch,
@@ -254,6 +256,8 @@ class Daemon:
         self._tasks.start(self.watch.run(), name="backend watch")
         self._closers.append(self.disk.close)
         self._tasks.start(self.disk.run(), name="disk watch")
+        self._closers.append(self.retention.close)
+        self._tasks.start(self.retention.run(), name="retention")
         self._reading = [
             asyncio.create_task(supervisor.run(), name=f"channel {supervisor.channel.name}") for supervisor in self.supervisors
         ]
@@ -338,6 +342,7 @@ class Daemon:
         self.router.bounds = Bounds(config.sessions.waiting, config.access.turns_per_day)
         self.sessions.remember(config.sessions.history_messages, config.sessions.history_tokens)
         self.runners.model = self._model(config)
+        self.retention.rules = config.retention
         for name, channel in adjustable.items():
             channel.adjust(config.channels[name])
             self.outbox.repace(name)

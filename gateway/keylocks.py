@@ -52,5 +52,9 @@ class KeyLocks:
         """Somebody holds the key or waits for it."""
         return key in self._locks
 
+    def keys(self) -> set[SessionKey]:
+        """Those that somebody holds or waits for."""
+        return set(self._locks)
+
     def __len__(self) -> int:
         return len(self._locks)

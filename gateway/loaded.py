@@ -309,6 +309,15 @@ class Loaded:
             entry.pins = max(0, entry.pins - 1)
             self._tidy(entry)
 
+    def pinned(self, key: SessionKey, name: str) -> bool:
+        """See `SessionManager.pinned`."""
+        entry = self._entries.get((key, name))
+        return entry is not None and entry.pins > 0
+
+    def busy(self) -> set[SessionKey]:
+        """Keys of sessions that are pinned, that somebody is at work on, or that have an append on its way."""
+        return {entry.key for entry in self._entries.values() if entry.pins or entry.users or entry.flight}
+
     @property
     def cached(self) -> tuple[int, int, int]:
         """Loaded sessions, stubs, and bytes of the loaded ones (an estimate)."""

@@ -142,6 +142,14 @@ class SessionManager:
         """Loaded sessions, stubs, and bytes of the loaded ones (an estimate)."""
         return self._loaded.cached
 
+    def pinned(self, key: SessionKey, name: str) -> bool:
+        """A piece of an answer in this session is still to be sent."""
+        return self._loaded.pinned(key, name)
+
+    def busy(self) -> set[SessionKey]:
+        """Keys that somebody holds or waits for, or that have something on its way to the disk or to a network."""
+        return self._locks.keys() | self._loaded.busy()
+
     @property
     def keys_held(self) -> int:
         """Keys that somebody holds or waits for."""
