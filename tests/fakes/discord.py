@@ -24,7 +24,7 @@ from aiohttp import web
 
 from tests.fakes.discord_gateway import Gateway
 from tests.fakes.discord_pace import Limit, Pace
-from tests.fakes.discord_rules import Json, Refusal, form_refusal, integer
+from tests.fakes.discord_rules import Json, Refusal, check_shape, integer
 from tests.fakes.discord_state import GATEWAY, Call, Channel, Fault, Interaction, Message, Person
 from tests.fakes.discord_view import View
 from tests.fakes.discord_wire import answer, banned, failed, read_body, refused, reset
@@ -318,8 +318,7 @@ class FakeDiscord(View):
             if handler is None:
                 raise Refusal(0, status=404, message="404: Not Found")
             self.admit(call)
-            if not isinstance(call.body, dict) and not call.route.startswith("PUT /applications"):
-                raise form_refusal({(): ("MODEL_TYPE_CONVERT", "Only dictionaries may be used in a ModelType")})
+            check_shape(call.body, listed=call.route.startswith("PUT /applications"))
             hook, place = call.route in self.open_routes, self.channels.get(call.channel or 0)
             if (response := self.pace.held_back(call, place, hook=hook, headers=headers)) is not None:
                 return response

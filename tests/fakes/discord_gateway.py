@@ -223,7 +223,7 @@ class Gateway:
                     await link.socket.close(code=link.socket.close_code or WSCloseCode.OK, drain=False)
                 self._closed(link)
                 return
-            if link.silent or link.closing:
+            if link.closing:
                 continue
             try:
                 payload = json.loads(message.data)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Json = dict[str, Any]
+Path = tuple[str | int, ...]
+"""Where in a body something is wrong."""
 
 TEXT_LIMIT = 2000
 NONCE_LIMIT = 25
@@ -83,6 +85,11 @@ INTENTS: dict[str, int] = {
 KNOWN_INTENTS = (1 << 17) - 1 | 1 << 20 | 1 << 21 | 1 << 24 | 1 << 25
 PRIVILEGED = frozenset({"members", "presences", "message_content"})
 
+_OBJECTS = frozenset({"allowed_mentions", "message_reference", "data"})
+_LISTS_OF_OBJECTS = frozenset({"components", "embeds", "attachments", "options", "choices"})
+_LISTS = frozenset({"parse", "users", "roles", "sticker_ids"})
+_NUMBERS = frozenset({"flags", "type"})
+
 _COMMAND_NAME = re.compile(r"[-_\w]{1,32}")
 _USER = re.compile(r"<@!?(\d+)>")
 _ROLE = re.compile(r"<@&(\d+)>")
@@ -101,7 +108,7 @@ class Refusal(Exception):
         return {"message": self.message, "code": self.code} | self.more
 
 
-def form_refusal(errors: Mapping[tuple[str | int, ...], tuple[str, str]]) -> Refusal:
+def form_refusal(errors: Mapping[Path, tuple[str, str]]) -> Refusal:
     """50035 with the nested `errors`: path -> (code, message)."""
     nested: Json = {}
     for path, (code, message) in errors.items():
@@ -137,6 +144,29 @@ def integer(value: object) -> int | None:
         return None
 
 
+def check_shape(body: object, *, path: Path = (), listed: bool = False) -> None:
+    """That what must be an object, a list or a number is one, however deep; `listed`: the body is a list of objects. The rest of this
+    module counts on it."""
+    if listed:
+        if not isinstance(body, list):
+            raise form_refusal({path: ("LIST_TYPE_CONVERT", "Only iterables may be used in a ListType")})
+        for n, item in enumerate(body):
+            check_shape(item, path=(*path, n))
+        return
+    if not isinstance(body, dict):
+        raise form_refusal({path: ("MODEL_TYPE_CONVERT", "Only dictionaries may be used in a ModelType")})
+    for name, value in body.items():
+        place = (*path, name)
+        if value is None:
+            continue
+        if name in _OBJECTS or name in _LISTS_OF_OBJECTS:
+            check_shape(value, path=place, listed=name in _LISTS_OF_OBJECTS)
+        elif name in _LISTS and not (isinstance(value, list) and all(isinstance(item, (str, int)) for item in value)):
+            raise form_refusal({place: ("LIST_TYPE_CONVERT", "Only iterables may be used in a ListType")})
+        elif name in _NUMBERS and "embeds" not in path and (not isinstance(value, int) or not 0 <= value < 1 << 63):
+            raise form_refusal({place: ("NUMBER_TYPE_COERCE", f"Value {str(value)[:20]!r} is not int.")})
+
+
 def checked_content(body: Json) -> str:
     """The text as Discord keeps it: without the blanks around it. "" where there is none."""
     content = body.get("content")
@@ -145,7 +175,7 @@ def checked_content(body: Json) -> str:
     if not isinstance(content, (str, int, float)):
         raise form_refusal({("content",): ("BASE_TYPE_BAD_TYPE", "Could not interpret value as string.")})
     content = str(content)
-    if len(content) > TEXT_LIMIT or units(content) > TEXT_LIMIT:
+    if units(content) > TEXT_LIMIT:  # never fewer than its code points
         raise form_refusal({("content",): ("BASE_TYPE_MAX_LENGTH", f"Must be {TEXT_LIMIT} or fewer in length.")})
     return content.strip()
 
@@ -163,15 +193,13 @@ def checked_nonce(body: Json) -> str | int | None:
 
 def checked_components(body: Json) -> list[Json]:
     """Rows of buttons. Other components are taken as they are."""
-    rows = body.get("components") or []
-    if not isinstance(rows, list):
-        raise form_refusal({("components",): ("BASE_TYPE_BAD_TYPE", "Only iterables may be used in a ListType")})
-    errors: dict[tuple[str | int, ...], tuple[str, str]] = {}
+    rows: list[Json] = body.get("components") or []
+    errors: dict[Path, tuple[str, str]] = {}
     if len(rows) > 5:
         errors["components",] = ("BASE_TYPE_BAD_LENGTH", "Must be between 1 and 5 in length.")
     seen: set[str] = set()
     for r, row in enumerate(rows):
-        at: tuple[str | int, ...] = ("components", r, "components")
+        at: Path = ("components", r, "components")
         buttons = row.get("components") or []
         if row.get("type") != 1:
             continue
@@ -185,8 +213,8 @@ def checked_components(body: Json) -> list[Json]:
     return rows
 
 
-def _button_errors(button: Json, seen: set[str]) -> dict[tuple[str | int, ...], tuple[str, str]]:
-    errors: dict[tuple[str | int, ...], tuple[str, str]] = {}
+def _button_errors(button: Json, seen: set[str]) -> dict[Path, tuple[str, str]]:
+    errors: dict[Path, tuple[str, str]] = {}
     label, custom_id = str(button.get("label") or ""), button.get("custom_id")
     if units(label) > 80:
         errors["label",] = ("BASE_TYPE_MAX_LENGTH", "Must be 80 or fewer in length.")
@@ -206,11 +234,9 @@ def _button_errors(button: Json, seen: set[str]) -> dict[tuple[str | int, ...], 
 
 def checked_mentions(body: Json) -> Json | None:
     """`allowed_mentions`, refused where it says two things at once."""
-    allowed = body.get("allowed_mentions")
+    allowed: Json | None = body.get("allowed_mentions")
     if allowed is None:
         return None
-    if not isinstance(allowed, dict):
-        raise form_refusal({("allowed_mentions",): ("MODEL_TYPE_CONVERT", "Only dictionaries may be used in a ModelType")})
     parse = allowed.get("parse") or []
     for kind in parse:
         if kind not in ("users", "roles", "everyone"):
@@ -252,13 +278,11 @@ def mentioned(content: str) -> tuple[list[int], list[int], bool]:
     return users, list(dict.fromkeys(map(int, _ROLE.findall(content)))), bool(_EVERYONE.search(content))
 
 
-def check_commands(commands: object) -> list[Json]:
+def check_commands(commands: list[Json]) -> list[Json]:
     """The body of a bulk overwrite."""
-    if not isinstance(commands, list):
-        raise form_refusal({(): ("BASE_TYPE_BAD_TYPE", "Only iterables may be used in a ListType")})
     if len([command for command in commands if command.get("type", 1) == 1]) > COMMAND_LIMIT:
         raise Refusal(30032)
-    errors: dict[tuple[str | int, ...], tuple[str, str]] = {}
+    errors: dict[Path, tuple[str, str]] = {}
     seen: set[tuple[int, str]] = set()
     for n, command in enumerate(commands):
         kind, name = command.get("type", 1), str(command.get("name", ""))
@@ -275,9 +299,9 @@ def check_commands(commands: object) -> list[Json]:
     return commands
 
 
-def _entry_errors(entry: Json, depth: int) -> dict[tuple[str | int, ...], tuple[str, str]]:
+def _entry_errors(entry: Json, depth: int) -> dict[Path, tuple[str, str]]:
     """A command's, or an option's of it: name, description, options, choices."""
-    errors: dict[tuple[str | int, ...], tuple[str, str]] = {}
+    errors: dict[Path, tuple[str, str]] = {}
     name = str(entry.get("name", ""))
     if not 1 <= len(name) <= 32:
         errors["name",] = ("BASE_TYPE_BAD_LENGTH", "Must be between 1 and 32 in length.")
@@ -310,8 +334,8 @@ def _entry_errors(entry: Json, depth: int) -> dict[tuple[str | int, ...], tuple[
     return errors | choice_errors(choices)
 
 
-def choice_errors(choices: Iterable[Json]) -> dict[tuple[str | int, ...], tuple[str, str]]:
-    errors: dict[tuple[str | int, ...], tuple[str, str]] = {}
+def choice_errors(choices: Iterable[Json]) -> dict[Path, tuple[str, str]]:
+    errors: dict[Path, tuple[str, str]] = {}
     for n, choice in enumerate(choices):
         if not 1 <= len(str(choice.get("name", ""))) <= 100:
             errors["choices", n, "name"] = ("BASE_TYPE_BAD_LENGTH", "Must be between 1 and 100 in length.")

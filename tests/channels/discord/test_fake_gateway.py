@@ -24,8 +24,8 @@ async def dc() -> AsyncIterator[FakeDiscord]:
 async def test_a_resume_tells_what_was_missed(dc: FakeDiscord, how: str) -> None:
     """However the socket ends, one session goes on: each message comes once, in order, also those of the meantime."""
     chat = dc.dm()
-    async with connected(dc, heartbeat_timeout=0.3 if how == "silent" else 5.0) as client:
-        dc.gateway.heartbeat_interval = 0.1
+    dc.gateway.heartbeat_interval = 0.1
+    async with connected(dc, heartbeat_timeout=0.7) as client:
         dc.say(chat, "before")
         await dc.wait_for(lambda: client.heard)
         match how:
@@ -68,12 +68,16 @@ async def test_a_lost_session_is_started_anew(dc: FakeDiscord, how: str) -> None
         assert [message.content for message in missed] == ["meanwhile", "after"]
 
 
-async def test_an_outage(dc: FakeDiscord) -> None:
-    """While stopped nothing can be reached; afterwards it is at the same address, with what was said meanwhile in the history."""
+@pytest.mark.parametrize("away", [False, True])
+async def test_an_outage(dc: FakeDiscord, away: bool) -> None:
+    """While stopped nothing can be reached; afterwards it is at the same address, with what was said meanwhile in the history. The
+    session is lost, also one whose client was about to come back."""
     chat = dc.dm()
     async with connected(dc) as client:
         dc.say(chat, "before")
         await dc.wait_for(lambda: client.heard)
+        if away:
+            dc.disconnect()
         await dc.stop()
         with pytest.raises(ClientError):
             await client.fetch_channel(chat)
@@ -104,6 +108,16 @@ async def test_the_same_message_again(dc: FakeDiscord) -> None:
         dc.repeat(chat, message_id)
         await dc.wait_for(lambda: len(client.heard) == 2)
         assert {message.id for message in client.heard} == {message_id}
+
+
+async def test_an_event_that_does_not_parse(dc: FakeDiscord) -> None:
+    """`push` sends anything; discord.py's `start` ends with whatever its parser raises."""
+    async with Client() as client:
+        running = asyncio.create_task(client.start(dc.token))
+        await dc.online()
+        dc.push("MESSAGE_CREATE", {"id": "1"})
+        with pytest.raises(KeyError):
+            await running
 
 
 @pytest.mark.parametrize(
@@ -155,6 +169,7 @@ async def test_events_follow_the_intents(dc: FakeDiscord) -> None:
     room, hidden, chat = dc.channel(), dc.channel(name="hidden"), dc.dm()
     dc.forbid(hidden, "view_channel")
     async with connected(dc, discord.Intents(guilds=True, guild_messages=True)) as client:
+        assert [[member.id for member in guild.members] for guild in client.guilds] == [[dc.bot.id]]
         dc.say(chat, "direct")
         dc.say(hidden, "hidden")
         dc.say(room, "public")
@@ -193,10 +208,12 @@ async def test_heartbeats(dc: FakeDiscord) -> None:
 
 
 async def test_the_bare_protocol(dc: FakeDiscord) -> None:
-    """Without compression, by hand: what is not allowed closes the socket with the service's code."""
+    """Without compression, by hand: where it is, and what is not allowed closes the socket with the service's code."""
     payloads = {"nonsense": 4002, '{"op": 99}': 4001, '{"op": 3, "d": {}}': 4003, '{"op": 2, "d": {"token": "x", "intents": 1}}': 4004}
     payloads[f'{{"op": 2, "d": {{"token": "{dc.token}", "intents": {1 << 40}}}}}'] = 4013
     async with ClientSession() as session:
+        async with session.get(f"{dc.base_url}/gateway") as response:
+            assert await response.json() == {"url": dc.gateway_url}
         for payload, code in payloads.items():
             async with session.ws_connect(f"{dc.gateway_url}?v=10&encoding=json") as socket:
                 hello = await socket.receive_json()

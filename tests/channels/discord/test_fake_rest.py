@@ -54,6 +54,8 @@ async def test_texts(dc: FakeDiscord, room: discord.PartialMessageable) -> None:
     for text in ("x" * 2000, "😀" * 1000, "  kept \n"):
         await room.send(text)
     assert dc.visible(room.id)[-1] == "kept"
+    await raw(dc, "POST", f"/channels/{room.id}/messages", {"content": "for all", "flags": 64})
+    assert not dc.messages(room.id)[-1].ephemeral
 
 
 async def test_edits_and_deletes(dc: FakeDiscord, room: discord.PartialMessageable) -> None:
