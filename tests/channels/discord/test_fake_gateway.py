@@ -229,6 +229,23 @@ async def test_the_bare_protocol(dc: FakeDiscord) -> None:
             assert response.status == 400
 
 
+async def test_a_goodbye(dc: FakeDiscord) -> None:
+    """A client that closes with 1000 gives its session up; with any other code it may come back. (discord.py's `close` arrives as 4000:
+    its reader closes first.)"""
+    hello = {"op": 2, "d": {"token": dc.token, "intents": 1}}
+    async with ClientSession() as session:
+        for code, left in ((1000, 0), (4000, 1)):
+            socket = await session.ws_connect(dc.gateway_url)
+            await socket.send_json(hello)
+            await dc.online()
+            await socket.close(code=code)
+            await dc.wait_for(lambda: not dc.gateway.links)
+            assert len(dc.gateway.sessions) == left
+    async with connected(dc):
+        pass
+    assert dc.gateway.closes == [1000, 4000, 4000]
+
+
 async def test_members(dc: FakeDiscord) -> None:
     """Roles, names and permissions of members, over the gateway with the intent and over REST."""
     room = dc.channel()
