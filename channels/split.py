@@ -18,8 +18,9 @@ from typing import TypeAlias
 from channels.base import Limits, Piece, Span
 from channels.markup import Rich
 
-Overhead: TypeAlias = Callable[[str, Sequence[Span]], int]
-"""Units that a network's own markup adds to a text with these spans (fences, escapes). Grows with the text."""
+Overhead: TypeAlias = Callable[[str, tuple[Span, ...]], int]
+"""Units that a network's own markup adds to a text with these spans (fences, escapes). Of a longer text, text and markup together are
+not shorter. Called some ten times for a piece."""
 
 _BLANKS = " \t\n\r\v\f"
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
@@ -83,8 +84,7 @@ class _Cutter:
         """The next piece's text and spans, and where the one behind it begins."""
         end = self.reach(at, self.limits.units)
         if self.overhead is not None:
-            room = self.limits.units - self.overhead(self.text[at:end], _clipped(self.spans(at, end), at, end))
-            end = self.reach(at, max(1, room))
+            end = self.with_markup(at, end)
         spans = self.spans(at, end)
         end = next((span.start for span in spans[self.limits.spans :] if span.start > at), end)
         cut = end if end == len(self.text) else self.cut(at, end)
@@ -116,6 +116,22 @@ class _Cutter:
         while self.wide and (over := units(self.text[at:end]) - room) > 0 and end > at + 1:
             end -= (over + 1) // 2
         return max(end, at + 1)
+
+    def with_markup(self, at: int, end: int) -> int:
+        """How far, up to `end`, text and markup together fit; at least one character."""
+        assert self.overhead is not None
+        low, high = at + 1, end + 1  # the first fits, or nothing does; the last does not
+        probe = end
+        while low < high - 1:
+            text = self.text[at:probe]
+            over = units(text) + self.overhead(text, _clipped(self.spans(at, probe), at, probe)) - self.limits.units
+            if over <= 0:
+                low = probe
+            else:
+                high = probe
+            # The first guess is that the markup is spread evenly; then halves.
+            probe = max(low + 1, end - over) if over > 0 and probe == end else (low + high) // 2
+        return low
 
     # ------------------------------------------------------------------------------------------------------------------- code
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 
+AROUND = " \t\n,:;"
+"""What may stand between somebody's name and the words that are meant for them."""
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -26,3 +29,19 @@ def name(text: str, limit: int = 128) -> str:
 def bounded(text: str, limit: int) -> str:
     """The text's beginning, with a mark where something was left out; at most `limit` code points."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def without(text: str, cuts: Iterable[tuple[int, int]]) -> str:
+    """The text without these slices (a mention of us), and without the blanks and commas that only stood around them."""
+    result = text
+    for start, end in sorted(set(cuts), reverse=True):
+        before, after = result[:start], result[end:]
+        if not before.strip():
+            result = after.lstrip(AROUND)
+        elif not after.strip():
+            result = before.rstrip()
+        elif before[-1].isspace() and after[0].isspace():
+            result = before.rstrip(" \t") + after if after[0] == "\n" else before + after.lstrip(" \t")
+        else:
+            result = before + after
+    return result

@@ -16,7 +16,7 @@ import msgspec
 
 from channels.base import Address, Attachment, Inbound, Sender
 from channels.telegram.updates import Callback, Entity, File, Message, Update, User
-from channels.text import bounded, clean, name
+from channels.text import AROUND, bounded, clean, name, without
 
 QUOTE_LIMIT = 1000
 OWN_QUOTE_LIMIT = 300
@@ -25,8 +25,6 @@ _SERVICE = 777000
 """Telegram's own account: it forwards a channel's posts into the linked group."""
 _GENERAL = 1
 """Where a forum's General topic is shown as a thread, sends to it are refused all the same."""
-_AROUND = " \t\n,:;"
-"""What may stand between our name and the words that are meant."""
 _COMMAND_LIKE = re.compile(r"\s*/\w")
 
 
@@ -139,7 +137,7 @@ def _read(text: str, entities: Sequence[Entity], me: Me) -> tuple[str, bool] | N
         start, end = span(entity)
         if entity.offset < 0 or start >= end or end > len(text):
             continue  # bounds are Telegram's, and still not ours
-        first = not text[front:start].strip(_AROUND)
+        first = not text[front:start].strip(AROUND)
         if entity.type == "bot_command" and first:
             command, at, whose = text[start:end].partition("@")
             if at and whose.lower() != me.username:
@@ -153,24 +151,9 @@ def _read(text: str, entities: Sequence[Entity], me: Me) -> tuple[str, bool] | N
             named = True
             cuts.append((start, end))
             front = end if first else front
-    return clean(_without(text, cuts)), named
-
-
-def _without(text: str, cuts: list[tuple[int, int]]) -> str:
-    """The text without these slices, and without the blanks and commas that only stood around them. Never empty where the text is not:
-    a bare mention stays as it is."""
-    result = text
-    for start, end in sorted(set(cuts), reverse=True):
-        before, after = result[:start], result[end:]
-        if not before.strip():
-            result = after.lstrip(_AROUND)
-        elif not after.strip():
-            result = before.rstrip()
-        elif before[-1].isspace() and after[0].isspace():
-            result = before.rstrip(" \t") + after if after[0] == "\n" else before + after.lstrip(" \t")
-        else:
-            result = before + after
-    return result if result.strip() else text
+    left = without(text, cuts)
+    # Never empty where the text is not: a bare mention stays as it is.
+    return clean(left if left.strip() else text), named
 
 
 def _borders(text: str) -> list[int] | None:

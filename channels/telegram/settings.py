@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from channels.settings import Seconds, Secret
+from channels.urls import is_bare, is_loopback, is_near, is_url
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -47,13 +47,13 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 def faults(settings: Settings) -> list[tuple[str, str]]:
     """What is wrong, as (key, sentence); secrets are in none of them."""
     found: list[tuple[str, str]] = []
-    if not _is_url(settings.api_base, "http", "https"):
+    if not is_url(settings.api_base, "http", "https"):
         found.append(("api_base", 'expected an address like "https://api.telegram.org"'))
-    elif urlsplit(settings.api_base).query or urlsplit(settings.api_base).fragment or urlsplit(settings.api_base).username is not None:
+    elif not is_bare(settings.api_base):
         found.append(("api_base", "can have no user, query or fragment"))
-    elif urlsplit(settings.api_base).scheme == "http" and not _is_near(settings.api_base):
+    elif urlsplit(settings.api_base).scheme == "http" and not is_near(settings.api_base):
         found.append(("api_base", "must be https: the token is part of every request, and http shows it to everybody on the way"))
-    if settings.proxy and not _is_url(settings.proxy, "http", "https"):
+    if settings.proxy and not is_url(settings.proxy, "http", "https"):
         found.append(("proxy", 'expected an HTTP proxy like "http://127.0.0.1:3128" (SOCKS is not supported)'))
     if not 1 <= settings.poll_timeout <= 50:
         found.append(("poll_timeout", 'must be from "1s" to "50s"'))
@@ -61,9 +61,9 @@ def faults(settings: Settings) -> list[tuple[str, str]]:
     if secret and not re.fullmatch(r"[A-Za-z0-9_-]{1,256}", secret):
         found.append(("webhook_secret", "can only have letters, digits, - and _ in it, at most 256 (Telegram's rule)"))
     if settings.webhook_url:
-        if not _is_url(settings.webhook_url, "http", "https"):
+        if not is_url(settings.webhook_url, "http", "https"):
             found.append(("webhook_url", 'expected an address like "https://bot.example.org/telegram"'))
-        elif urlsplit(settings.webhook_url).scheme != "https" and not _is_loopback(urlsplit(settings.webhook_url).hostname or ""):
+        elif urlsplit(settings.webhook_url).scheme != "https" and not is_loopback(urlsplit(settings.webhook_url).hostname or ""):
             found.append(("webhook_url", "must be https: Telegram calls no other"))
     if settings.webhook_listen:
         try:
@@ -91,29 +91,3 @@ def listen_address(text: str) -> tuple[str, int]:
     if not colon or not bare or (":" in host and bare == host) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError('expected an address and a port like "127.0.0.1:8443" or "[::1]:8443"')
     return bare, int(port)
-
-
-def _is_url(text: str, *schemes: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0 and text.isprintable() and " " not in text
-    except ValueError:
-        return False
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_near(url: str) -> bool:
-    """On this machine, in a private network, or a bare name (a container's): a Bot API server of one's own speaks http only."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_private
-    except ValueError:
-        return "." not in host or host.endswith((".local", ".internal", ".lan", ".home.arpa"))
