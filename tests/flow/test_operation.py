@@ -72,7 +72,7 @@ async def test_a_second_daemon_harms_nothing(daemon: Daemon, tg: FakeTelegram, m
     await tg.wait_for(lambda: tg.visible(ANA) == ["Heard: hello"], 10, chat=ANA)
 
 
-@pytest.mark.parametrize("left", [b"", b"garbage\0\xff", b"1\n", b"%d\n" % os.getpid()])
+@pytest.mark.parametrize("left", [b"", b"garbage\0\xff", b"1\n", b"%d\n" % os.getpid()], ids=["empty", "garbage", "init", "ours"])
 async def test_a_lock_file_that_was_left_stops_nobody(tmp_path: Path, tg: FakeTelegram, model: FakeModel, left: bytes) -> None:
     """Only the kernel's lock counts, not what a file says (D25)."""
     daemon = Daemon(tmp_path, config(tg, model))
