@@ -28,7 +28,7 @@ LIMIT = 10.0
 _LISTED = 8
 
 
-class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
+class Tried(msgspec.Struct, frozen=True):
     """What came of asking one of them."""
 
     name: str

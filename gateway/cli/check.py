@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
             tell(one)
         if all(one.ok for one in tried):
             channels = ", ".join(loaded.channels)
-            print(f"{loaded.path}: fine. Channels: {channels}. Backend: {loaded.backend.kind}. Data: {loaded.data_dir}")
+            fine = f"{loaded.path}: fine. Channels: {channels}. Backend: {loaded.backend.kind}. Data: {loaded.data_dir}"
+            print(show.fold(show.cell(fine), rest="    "))
     return code(tried)
 
 

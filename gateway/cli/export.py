@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.answers import Shown, Stretch, shown
 from gateway.cli import FINE, reach, say, show
 from gateway.disk import new_file, write_all
 from gateway.errors import ParlourError
 from gateway.lines import UNREADABLE
 from gateway.message import SessionKey, decode_event, decode_header
-from gateway.operations import Shown, Stretch, shown
 from gateway.session import EVERYTHING, Session
 
 Put = Callable[[bytes], None]

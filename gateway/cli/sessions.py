@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
+from gateway.answers import Conversation, Deleted, Forked, Listing, Row, Unlisted
 from gateway.cli import FAILED, FINE, USAGE, export, quiet, reach, say, show
-from gateway.operations import Conversation, Deleted, Forked, Listing, Row, Unlisted
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _lines(found: list[Row]) -> Iterator[str]:
     names = max(4, *(len(row.name) for row in found))
-    yield f"  {'NAME':<{names}} {'LINES':>7} {'SIZE':>8}  {'LAST USED':<16}  TITLE".rstrip()
+    yield show.cut(f"  {'NAME':<{names}} {'LINES':>7} {'SIZE':>8}  {'LAST USED':<16}  TITLE", show.COLUMNS).rstrip("… ")
     key = ""
     for row in found:
         if row.key != key:
@@ -94,11 +94,11 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print(show.as_json({**msgspec.to_builtins(head), "messages": msgspec.to_builtins(messages)}))
         return FINE
-    print(show.cell(f"{head.key} {head.name}{f': {head.title}' if head.title else ''}"))
+    print(show.fold(show.cell(f"{head.key} {head.name}{f': {head.title}' if head.title else ''}"), rest="    "))
     fork = f"a fork of {head.parent}; " if head.parent else ""
     print(show.fold(show.cell(f"{fork}{head.turns} turns, {head.lines} lines, made {show.minute(head.created)}")))
     for message in messages:
-        print(f"\n{show.cell(export.who(message))}, {show.minute(message.at)}".rstrip(", "))
+        print(f"\n{show.cut(show.cell(export.who(message)), 60)}, {show.minute(message.at)}".rstrip(", "))
         for text in export.body(message):
             print(show.paragraphs(text, "    "))
     return FINE

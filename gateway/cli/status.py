@@ -21,7 +21,9 @@ def run(args: argparse.Namespace) -> int:
         return _alone(args, error)
     status = msgspec.convert(answer, Status)
     if args.json:
-        print(show.as_json({"running": True, **msgspec.to_builtins(status)}))
+        channels = {name: msgspec.structs.asdict(channel) for name, channel in status.health.channels.items()}
+        health = {**msgspec.structs.asdict(status.health), "channels": channels}
+        print(show.as_json({"running": True, **msgspec.structs.asdict(status), "health": health}))
     else:
         print("\n".join(show.fold(show.cell(text), f"{show.pad(name, 14)}", " " * 14) for name, text in _lines(status)))
     return FINE

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.answers import Conversation, Listing, Row, Shown
 from gateway.errors import Corrupt, Told
 from gateway.message import Message, Person, SessionKey, ToolCall, Undo, encode_line
-from gateway.operations import Conversation, Listing, Operations, Row, Shown
+from gateway.operations import Operations
 from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
 from gateway.store.jsonl import JsonlStore
