@@ -46,6 +46,12 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes, where the network says so."""
 
 
+TICKET = "ticket:"
+"""How a `ticket` begins, which is in no other `reply_to`."""
+FOLLOWS = "+"
+"""Stands before the ticket of all of an answer's messages but the first."""
+
+
 class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message, button press or edit, as a channel read it. Text has no lone surrogates and no NUL.
 
@@ -61,6 +67,8 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["message", "button", "edit"] = "message"
     direct: bool = True
     """A chat of one person with the bot; False in groups, servers and their threads."""
+    group: str = ""
+    """The id of what holds the chat, where several chats are let in as one (a Discord server); "" if none."""
     sent_at: float = 0.0
     """Seconds since the epoch by the network's clock; 0.0 where it does not say."""
     quote: str = ""
@@ -71,7 +79,8 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     unsupported: str = ""
     """What the message is, in a word for the person ("a sticker"), where nothing of it can be understood; then `text` is ""."""
     ticket: str = ""
-    """A network's handle that an answer needs and that expires (a Discord interaction token). Secret; "" where there is none."""
+    """A network's handle that an answer needs and that expires (a Discord interaction token). Begins with TICKET; secret. Whoever comes
+    with one has to be told something: until then the network shows that the bot thinks. "" where there is none."""
 
 
 Accept = Callable[[Sequence[Inbound]], Awaitable[None]]
@@ -135,6 +144,10 @@ class CommandInfo(msgspec.Struct, frozen=True):
 
     name: str
     hint: str
+    usage: str = ""
+    """The argument's form: "NAME", or "[name]" where it can be left out; "" where there is none."""
+    sessions: bool = False
+    """The argument names one of the chat's sessions, and a network that can completes it."""
 
 
 # --------------------------------------------------------------------------------------------------------------------------- errors
@@ -221,8 +234,9 @@ class Channel(Protocol):
         text (an answer that still grows) and never raises."""
 
     async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
-        """A new message; returns the network's id of it. A vanished `reply_to` is left out, not an error. `nonce` (up to 25 characters) is
-        the same for a repeat of the same send, for networks that remove such doubles."""
+        """A new message; returns the network's id of it. `reply_to` is that of the question for an answer's first message, or for all of
+        them the question's `ticket` (with FOLLOWS before it from the second on); one that has vanished or expired is left out, not an
+        error. `nonce` (up to 25 characters) is the same for a repeat of the same send, for networks that remove such doubles."""
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         """Replace a message's content. "Not modified" is success. Raises Lost where it is not there."""

@@ -64,7 +64,9 @@ def decide(rules: Rules, approved: Container[str], inbound: Inbound) -> Decision
     if sender.trusted:
         return Allow()
     if not inbound.direct:
-        listed = rules.groups == "allowlist" and f"{address.channel}:{address.chat}" in rules.allow_groups
+        listed = rules.groups == "allowlist" and any(
+            f"{address.channel}:{group}" in rules.allow_groups for group in (address.chat, inbound.group) if group
+        )
         return Allow() if listed or rules.groups == "open" else Refuse("group")
     if not sender.id:
         return Refuse("nobody")

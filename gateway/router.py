@@ -149,11 +149,11 @@ class Router:
         decision = self._access.decide(inbound)
         if isinstance(decision, Refuse):
             self._refused(inbound, decision.reason)
-            return None
+            return Entry(item, refused=decision.reason, reply=ReplyText(_shut(inbound))) if inbound.ticket else None
         if isinstance(decision, Pair):
             self._refused(inbound, "pairing")
             return Entry(item, refused="pairing", reply=ReplyText(decision.said))
-        if not inbound.direct and (parsed := parse(inbound.text)) and parsed[0] not in BY_NAME:
+        if not (inbound.direct or inbound.ticket) and (parsed := parse(inbound.text)) and parsed[0] not in BY_NAME:
             self._refused(inbound, "command")  # in a group it is most likely another bot's
             return None
         if refusal := self._refusal(inbound, key, batch):
@@ -316,3 +316,11 @@ def _amended(entry: Entry, edit: Inbound) -> Entry:
     return msgspec.structs.replace(
         entry, input=msgspec.structs.replace(entry.input, inbound=msgspec.structs.replace(inbound, text=edit.text))
     )
+
+
+def _shut(inbound: Inbound) -> str:
+    """What somebody hears who is not let in and has to be told something: the network shows them that the bot thinks."""
+    if inbound.direct:
+        return "I talk only to people whom my operator has let in, and you are not among them."
+    place = f"{inbound.address.channel}:{inbound.group or inbound.address.chat}"
+    return f"My operator has not let me talk here. They can: this place is `{place}`, for `allow_groups` in the config."

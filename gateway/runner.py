@@ -297,7 +297,7 @@ class Runners:
     async def _ask(self, key: SessionKey, session: Session, pending: Pending, running: Running, question: Message) -> None:
         inbound = pending.input.inbound
         stream = self._outbox.stream(
-            inbound.address, inbound.id, direct=inbound.direct, reply_to=inbound.reply_to, placed=dict(pending.placed)
+            inbound.address, inbound.id, direct=inbound.direct, reply_to=inbound.ticket or inbound.reply_to, placed=dict(pending.placed)
         )
         began = asyncio.get_running_loop().time()
         try:
@@ -306,7 +306,7 @@ class Runners:
             if outcome is None:
                 # The model is to know that this question is off the table; the person hears it from whoever stopped the turn.
                 await self._commit_answer(session, pending, Outcome(text=STOPPED, interrupted=True))
-                self._outbox.put(delivery(pending, ""), stream)
+                self._outbox.put(delivery(pending, STOPPED if inbound.ticket else ""), stream)
                 return
             self._heard(outcome)
             if outcome.failed:
@@ -426,7 +426,7 @@ def delivery(
         direct=inbound.direct,
         text=text,
         answer=answer,
-        reply_to=inbound.reply_to,
+        reply_to=inbound.ticket or inbound.reply_to,
         buttons=buttons,
         placed=dict(pending.placed),
         sent_to=pending.sent_to if sent_to is None else sent_to,

@@ -103,7 +103,9 @@ class Command:
     handler: Handler
     aliases: tuple[str, ...] = ()
     usage: str = ""
-    """The argument's form, for /help."""
+    """The argument's form, for /help and menus: "NAME", or "[name]" where it can be left out."""
+    sessions: bool = False
+    """The argument names one of the chat's sessions."""
     admin: bool = False
     """Only for admins of the daemon; others are told that there is no such command."""
     asks: bool = False

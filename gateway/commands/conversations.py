@@ -157,6 +157,6 @@ COMMANDS = (
     Command("reset", "start a new conversation; the old one is kept", When.CUT, reset, aliases=("new",)),
     Command("fork", "go on in a copy of this conversation", When.TURN, fork, usage="[name]"),
     Command("sessions", "list this chat's conversations", When.NOW, sessions),
-    Command("switch", "go to another conversation", When.TURN, switch, usage="NAME"),
-    Command("forget", "delete conversations for good", _forget_timing, forget, usage="[NAME]"),
+    Command("switch", "go to another conversation", When.TURN, switch, usage="NAME", sessions=True),
+    Command("forget", "delete conversations for good", _forget_timing, forget, usage="[NAME]", sessions=True),
 )

@@ -24,7 +24,7 @@ COMMANDS: tuple[Command, ...] = (
 
 BY_NAME: dict[str, Command] = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
-MENU: tuple[CommandInfo, ...] = tuple(CommandInfo(c.name, c.hint) for c in COMMANDS if not c.admin)
+MENU: tuple[CommandInfo, ...] = tuple(CommandInfo(c.name, c.hint, c.usage, c.sessions) for c in COMMANDS if not c.admin)
 
 
 def find(text: str) -> tuple[Command, str] | None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from channels.base import Address, Button, Limits, Piece
+from channels.base import FOLLOWS, TICKET, Address, Button, Limits, Piece
 from channels.markup import Rich
 from channels.split import split
 
@@ -35,6 +35,7 @@ class Delivery:
     direct: bool = True
     """A chat of one person with the bot; groups are paced differently."""
     reply_to: str = ""
+    """The question's `reply_to`, or its `ticket` if it came with one. Secret then."""
     buttons: tuple[Button, ...] = ()
     """They go under the last piece."""
     placed: Mapping[int, str] = field(default_factory=dict)
@@ -83,6 +84,13 @@ class Slots:
         """Whether an edit to `piece` would change nothing visible."""
         shown = self.shown.get(number)
         return shown is not None and (shown.text, shown.spans) == (piece.text, piece.spans)
+
+
+def reference(reply_to: str, number: int) -> str:
+    """What the message of piece `number` refers to: the first one to the question; where the answer goes by a ticket, each to that."""
+    if not number:
+        return reply_to
+    return FOLLOWS + reply_to if reply_to.startswith(TICKET) else ""
 
 
 def nonce(input_id: str, number: int, what: str = "") -> str:

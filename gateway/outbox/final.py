@@ -17,7 +17,7 @@ from functools import partial
 import structlog
 
 from channels.base import Button, Gone, Lost, Piece, Refused, Unknown
-from gateway.outbox.delivery import MARK, Delivery, Slots, as_written, nonce, plain
+from gateway.outbox.delivery import MARK, Delivery, Slots, as_written, nonce, plain, reference
 from gateway.outbox.wire import Wire
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ class Final:
             if 0 < piece.end <= delivery.sent_to:
                 continue
             last = number == len(pieces) - 1
-            await self._deliver(_Part(number, piece, "" if number else delivery.reply_to, delivery.buttons if last else ()))
+            await self._deliver(_Part(number, piece, reference(delivery.reply_to, number), delivery.buttons if last else ()))
         for number in self._slots.taken():
             if number >= len(pieces) and not await self._take_away(number):
                 break

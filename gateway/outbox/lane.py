@@ -19,7 +19,7 @@ from functools import partial
 import structlog
 
 from channels.base import ChannelError, Denied, Gone, Lost, NotSent, Refused, Retry, Unknown
-from gateway.outbox.delivery import PLACEHOLDER, Delivery, Slots
+from gateway.outbox.delivery import PLACEHOLDER, Delivery, Slots, reference
 from gateway.outbox.final import Final
 from gateway.outbox.pace import backoff, come
 from gateway.outbox.stream import Move, Stream
@@ -208,7 +208,7 @@ class Lane:
         wire.pace.bucket.take(now)
         try:
             if move.piece is None:
-                slots.loose[number] = await wire.place(stream.input_id, number, stream.reply_to, slots)
+                slots.loose[number] = await wire.place(stream.input_id, number, reference(stream.reply_to, number), slots)
                 slots.shown[number] = PLACEHOLDER
                 stream.next_at = 0.0
                 if self._loop.time() < stream.began + TYPING_EVERY:

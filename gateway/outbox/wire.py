@@ -163,6 +163,6 @@ class Wire:
             log.error("not recorded", channel=self.address.channel, chat=self.address.chat, error=str(error))
 
     def place(self, input_id: str, number: int, reply_to: str, slots: Slots) -> Awaitable[str]:
-        """One try to send the empty message for a piece. The first one carries the reference to the question."""
+        """One try to send the empty message for a piece."""
         name = nonce(input_id, number, f"placed {slots.lost.get(number, 0)}")
-        return self.channel.send(self.address, PLACEHOLDER, reply_to="" if number else reply_to, nonce=name)
+        return self.channel.send(self.address, PLACEHOLDER, reply_to=reply_to, nonce=name)

@@ -218,6 +218,8 @@ class Core:
         trusted: bool = False,
         sent_at: float = 0.0,
         unsupported: str = "",
+        ticket: str = "",
+        group: str = "",
     ) -> Inbound:
         if not input_id:
             self._ids += 1
@@ -231,6 +233,8 @@ class Core:
             direct=direct,
             sent_at=sent_at,
             unsupported=unsupported,
+            ticket=ticket,
+            group=group,
         )
 
     async def say(self, text: str, *, chat: str = "1", who: str = "1", direct: bool = True, button: bool = False) -> str:

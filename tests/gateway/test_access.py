@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from channels.base import Address, Attachment, Inbound, Sender
@@ -69,6 +70,16 @@ def test_groups_are_let_in_as_a_whole_or_not(mode: str, listed: bool, other: boo
         assert isinstance(decide(rules, {"telegram:7"}, group(person=person, thread="36")), Allow) is listed
         assert isinstance(decide(rules, {"telegram:7"}, group("-200", person=person)), Allow) is other
         assert not isinstance(decide(rules, (), group("-200", person=person)), Pair)
+
+
+def test_what_holds_a_chat_lets_it_in() -> None:
+    """A server's id lets all of its channels in, a channel's that one; an empty id is nobody's."""
+    rules = Rules(allow_groups=("telegram:800", "telegram:"))
+    inside, outside = group("-200"), group("-300")
+    assert isinstance(decide(rules, (), msgspec.structs.replace(inside, group="800")), Allow)
+    assert isinstance(decide(rules, (), msgspec.structs.replace(outside, group="900")), Refuse)
+    assert isinstance(decide(rules, (), outside), Refuse)
+    assert isinstance(decide(Rules(groups="closed", allow_groups=rules.allow_groups), (), inside), Refuse)
 
 
 def test_whoever_the_channel_vouches_for_is_in() -> None:

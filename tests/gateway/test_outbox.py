@@ -64,6 +64,22 @@ async def test_pieces_go_out_in_order_with_their_own_nonces() -> None:
     await outbox.close()
 
 
+@pytest.mark.parametrize("streams", [False, True])
+async def test_every_message_goes_by_the_ticket(streams: bool) -> None:
+    """Where the answer goes by a ticket, each of its messages does, and those behind the first say so; a placeholder as well."""
+    net = Net(units=4, streams=streams)
+    outbox, _ = build(net)
+    await outbox.put(answer("abcdefghij", reply_to="ticket:t7"))
+    assert net.visible() == ["abcd", "efgh", "ij"]
+    assert [c.reply_to for c in net.of("send")] == ["ticket:t7", "+ticket:t7", "+ticket:t7"]
+    stream = outbox.stream(CHAT, "i2", reply_to="ticket:t8")
+    stream.grow("abcdef")
+    await asyncio.sleep(5)
+    await outbox.put(answer("abcdef", "i2", reply_to="ticket:t8"), stream)
+    assert [c.reply_to for c in net.of("send")][3:] == ["ticket:t8", "+ticket:t8"]
+    await outbox.close()
+
+
 async def test_deliveries_of_a_lane_keep_their_order() -> None:
     """First come, first served, even where the first one needs many tries."""
     net = Net()

@@ -275,6 +275,27 @@ async def test_a_group_that_is_not_allowed_hears_nothing(tmp_path: Path) -> None
         assert core.refused == {"group": 18}
 
 
+async def test_who_comes_with_a_ticket_hears_why_not(tmp_path: Path) -> None:
+    """C22: where the network shows that the bot thinks, a refusal is a sentence that names the reason, by the ticket; nothing is run."""
+    rules = Rules(direct="allowlist", groups="allowlist", allow=("net:1",))
+    async with Core(tmp_path, rules=rules) as core:
+        for n in range(2):
+            await core.router.accept([core.inbound("/status", chat="5", who="5", ticket=f"ticket:{n}")])
+            await core.router.accept([core.inbound("/status", chat="-200", who="1", direct=False, group="77", ticket=f"ticket:g{n}")])
+        await core.router.accept([core.inbound("/nothing", chat="1", who="1", ticket="ticket:x")])
+        await core.router.accept([core.inbound("/status", chat="1", who="1", ticket="ticket:y")])
+        await core.quiet()
+        assert core.seen("5") == ["I talk only to people whom my operator has let in, and you are not among them."] * 2
+        assert all("`net:77`" in said and "allow_groups" in said for said in core.seen("-200"))
+        assert len(core.seen("-200")) == 2
+        assert core.seen("1")[0] == "There is no command /nothing. /help lists what there is."
+        assert "Session: none yet" in core.seen("1")[1]
+        assert {call.reply_to for call in core.net.calls if call.op == "send"} == {
+            *("ticket:0", "ticket:1", "ticket:g0", "ticket:g1", "ticket:x", "ticket:y")
+        }
+        assert core.model.asked == []
+
+
 async def test_a_crowd_of_strangers_ends_in_silence(tmp_path: Path) -> None:
     """Ten thousand strangers get a hundred codes; files and memory do not grow with the rest."""
     async with Core(tmp_path, rules=FULL) as core:

@@ -132,6 +132,17 @@ async def test_stop_with_nothing_to_stop_says_so(core: Core) -> None:
     assert core.seen()[-2:] == ["Heard: hi", "Nothing is running."]
 
 
+async def test_a_stopped_turn_leaves_no_bot_that_thinks(core: Core) -> None:
+    """Where the network shows that the bot thinks, a turn that is stopped before a word was said ends in a mark by its ticket."""
+    await core.ask("a")
+    core.model.then(asyncio.Event())
+    await core.router.accept([core.inbound("/retry", ticket="ticket:t")])
+    await core.running()
+    await core.say("/stop")
+    await core.quiet()
+    assert [call.text for call in core.net.calls if call.reply_to == "ticket:t"] == ["(stopped)"]
+
+
 async def test_stop_ends_one_turn_and_what_waits_goes_on(core: Core) -> None:
     """Said thrice in a row it still ends only the turn that ran when it came."""
     core.model.then("one", asyncio.Event())
