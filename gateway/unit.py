@@ -32,9 +32,18 @@ class Unit(NamedTuple):
 
     @property
     def credentials(self) -> Mapping[str, Path]:
-        """Name -> the file that LoadCredential takes it from."""
-        pairs = (said.split(":", 1) for said in self.service.get("LoadCredential", ()))
-        return {pair[0]: Path(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].startswith("/")}
+        """Name -> the file that LoadCredential takes it from; the files of a folder are called by both names, NAME_FILE."""
+        found: dict[str, Path] = {}
+        for said in self.service.get("LoadCredential", ()):
+            name, colon, text = said.partition(":")
+            if not colon or not text.startswith("/"):
+                continue
+            path = Path(text)
+            try:
+                found |= {f"{name}_{each.name}": each for each in path.iterdir() if each.is_file()} if path.is_dir() else {name: path}
+            except OSError:
+                continue
+        return found
 
     def environment(self) -> dict[str, str]:
         """The unit's secrets as NAME_FILE variables: for root, who looks at the same config from a shell."""

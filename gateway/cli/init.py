@@ -64,11 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _secret_files(answers: Answers, folder: Path) -> dict[str, Path]:
-    """Variable -> where its value goes, where secrets get files of their own: the names that deploy/parlour.service expects."""
-    if not answers.apart:
-        return {}
-    names = {name: f"{channel}-token" for channel, name in secrets.CHANNELS.items()} | {secrets.BACKEND[0]: "backend-api-key"}
-    return {name: folder / names[name] for name in answers.secrets}
+    """Variable -> where its value goes, where secrets get files of their own: the folder and the names that deploy/parlour.service has."""
+    return {name: folder / "secrets" / name.removeprefix("PARLOUR_") for name in answers.secrets} if answers.apart else {}
 
 
 def _write(path: Path, text: str) -> None:
@@ -115,7 +112,9 @@ def _next(target: Path, files: Mapping[str, Path], answers: Answers, loaded: con
     print(show.fold(f"{target} is written, for your eyes only."))
     if files:
         print(
-            show.fold("The secrets are in files of their own; the daemon finds them by these variables, or by LoadCredential in the unit:")
+            show.fold(
+                "The secrets are in files of their own. The unit finds those in /etc/parlour/secrets; elsewhere these variables name them:"
+            )
         )
         for name, path in files.items():
             print(f"    export {name}_FILE={path.absolute()}")

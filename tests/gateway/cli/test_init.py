@@ -16,6 +16,7 @@ import pytest
 
 from gateway import config
 from gateway.app import channel_types
+from gateway.cli import main
 from gateway.cli.init import toml
 from gateway.cli.questions import Answers
 from tests.fakes.openai import FakeModel
@@ -105,15 +106,13 @@ def test_from_a_pipe(tmp_path: Path) -> None:
         "backend": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "model": "qwen"},
         "channels": {"telegram": {}},
     }
-    for name, secret in (("telegram-token", TOKEN), ("backend-api-key", "sk-TESTKEY")):
-        assert (tmp_path / name).read_text() == f"{secret}\n"
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    for name, secret in (("TELEGRAM_TOKEN", TOKEN), ("BACKEND_API_KEY", "sk-TESTKEY")):
+        assert (tmp_path / "secrets" / name).read_text() == f"{secret}\n"
+        assert stat.S_IMODE((tmp_path / "secrets" / name).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
     assert "TESTTOKEN" not in done.stdout + done.stderr
-    assert f"PARLOUR_TELEGRAM_TOKEN_FILE={tmp_path}/telegram-token" in done.stdout
-    env = {
-        "PARLOUR_TELEGRAM_TOKEN_FILE": str(tmp_path / "telegram-token"),
-        "PARLOUR_BACKEND_API_KEY_FILE": str(tmp_path / "backend-api-key"),
-    }
+    assert f"PARLOUR_TELEGRAM_TOKEN_FILE={tmp_path}/secrets/TELEGRAM_TOKEN" in done.stdout
+    env = {f"PARLOUR_{path.name}_FILE": str(path) for path in (tmp_path / "secrets").iterdir()}
     loaded = config.load(tmp_path / "config.toml", channel_types(), env)
     assert loaded.tokens["telegram"].reveal() == TOKEN
 
@@ -149,10 +148,11 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert "never overwritten" in done.stderr
     (tmp_path / "link.toml").symlink_to(tmp_path / "elsewhere")
     assert init(tmp_path, "--defaults", "--config", "link.toml").returncode == 1
-    (tmp_path / "telegram-token").write_text("mine")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "TELEGRAM_TOKEN").write_text("mine")
     args = ("--config", "new.toml", "--channels", "telegram", "--backend", "echo", "--secrets", "files", "--no-check")
     done = init(tmp_path, *args, answers=f"{TOKEN}\n")
-    assert (done.returncode, (tmp_path / "telegram-token").read_text()) == (1, "mine")
+    assert (done.returncode, (tmp_path / "secrets" / "TELEGRAM_TOKEN").read_text()) == (1, "mine")
     assert not (tmp_path / "new.toml").exists()
     assert not (tmp_path / "elsewhere").exists()
 
@@ -170,12 +170,15 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (("--config", "nowhere/config.toml"), "no such folder"),
     ],
 )
-def test_answers_that_are_none(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
+def test_answers_that_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], said: str
+) -> None:
     """F10: where nobody can be asked again, a wrong answer is one sentence and exit 1, and nothing is written."""
-    done = init(tmp_path, *args, "--defaults", "--no-check")
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", *args, "--defaults", "--no-check"]) == 1
+    told = capsys.readouterr()
+    assert said in told.err
+    assert (told.err.count("\n"), told.out) == (1, "")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,170 @@
+"""The config, its secrets, the daemon and those it speaks to: what is told of each, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from channels.base import Amiss
+from channels.settings import Secret
+from gateway import __version__
+from gateway.app import channel_types
+from gateway.config import Config, load
+from gateway.doctor import house
+from gateway.doctor.findings import Finding
+from gateway.errors import ConfigErrors
+from gateway.httpd.report import ChannelHealth, Health, Status
+from gateway.leftovers import Left
+from gateway.online import Tried
+from gateway.options import Access, Backend
+
+TOKEN = "123456:TESTTOKEN_of-35-characters-in-all-x"
+
+
+def told(found: object) -> list[tuple[str, str]]:
+    assert TOKEN not in repr(found)
+    return [(one.area, one.level) for one in found if isinstance(one, Finding)]  # type: ignore[attr-defined]
+
+
+def config(path: Path, **access: object) -> Config:
+    path.touch()
+    telegram = channel_types()["telegram"]()
+    return Config(
+        path=str(path),
+        data_dir=path.parent / "data",
+        access=Access(**access),  # type: ignore[arg-type]
+        backend=Backend(kind="echo"),
+        channels={"telegram": telegram},
+        tokens={"telegram": Secret(TOKEN)},
+    )
+
+
+def status(*, version: str = __version__, unfinished: int = 0, **health: object) -> Status:
+    return Status(
+        version=version,
+        pid=7,
+        since=0.0,
+        up=100.0,
+        config="",
+        data_dir="/data",
+        page="",
+        health=Health(ready=True, **health),  # type: ignore[arg-type]
+        unfinished=unfinished,
+        busy=0,
+        cached=0,
+        stubs=0,
+        cached_bytes=0,
+        memory=0,
+    )
+
+
+def test_faults_of_a_config(tmp_path: Path) -> None:
+    """F10: each fault is a finding with file, line and key, all at once; no secret that stands in the wrong place is in one."""
+    path = tmp_path / "config.toml"
+    path.write_text(f'[telegran]\n[access]\nallow_form = 1\n[backend]\nidle_timeout = "{TOKEN}"\n')
+    with pytest.raises(ConfigErrors) as caught:
+        load(path, channel_types(), {})
+    found = list(house.faults(caught.value))
+    assert {one.level for one in found} == {"wrong"}
+    said = " ".join(one.text for one in found)
+    for word in ("config.toml:1: telegran", "config.toml:3: access.allow_form", "config.toml:5: backend.idle_timeout"):
+        assert word in said
+    assert TOKEN not in said
+
+
+def test_a_config_that_others_may_change(tmp_path: Path) -> None:
+    """Whoever may change it may let himself in."""
+    loaded = config(tmp_path / "config.toml")
+    Path(loaded.path).chmod(0o600)
+    assert told(list(house.config(loaded))) == [("config", "ok")]
+    Path(loaded.path).chmod(0o622)
+    assert told(list(house.config(loaded))) == [("config", "wrong")]
+
+
+@pytest.mark.parametrize(
+    ("access", "notes"),
+    [
+        ({}, 0),
+        ({"direct": "closed"}, 1),
+        ({"direct": "allowlist", "allow": ("telegram:1",)}, 0),
+        ({"direct": "open"}, 1),
+        ({"direct": "open", "turns_per_day": 9}, 0),
+    ],
+)
+def test_access(tmp_path: Path, access: dict[str, object], notes: int) -> None:
+    """A door that nobody or everybody can pass is worth a word."""
+    assert [one.level for one in house.config(config(tmp_path / "config.toml", **access))].count("note") == notes
+
+
+def test_secret_files(tmp_path: Path) -> None:
+    """A file that others may read or that is not there; what is in it is not looked at."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for path, mode in ((good, 0o600), (bad, 0o640)):
+        path.write_text(TOKEN)
+        path.chmod(mode)
+    env = {
+        "PARLOUR_TELEGRAM_TOKEN_FILE": str(good),
+        "PARLOUR_BACKEND_API_KEY_FILE": str(bad),
+        "PARLOUR_DISCORD_TOKEN_FILE": str(tmp_path / "nowhere"),
+        "PARLOUR_WEB_TOKEN": TOKEN,
+    }
+    found = list(house.secret_files(env))
+    assert sorted(told(found)) == [("secrets", "ok"), ("secrets", "ok"), ("secrets", "wrong"), ("secrets", "wrong")]
+    assert {one.remedy for one in found if one.level == "wrong"} == {f"chmod 600 {bad}", "put the secret there, or take the variable away"}
+
+
+@pytest.mark.parametrize(
+    ("left", "levels"),
+    [
+        (Left(False), [("daemon", "note")]),
+        (Left(True, "process 12"), [("daemon", "wrong")]),
+        (Left(True, "", 3, 100.0), [("daemon", "note"), ("inputs", "wrong")]),
+    ],
+)
+def test_no_daemon(left: Left, levels: list[tuple[str, str]]) -> None:
+    """None runs, one hangs, or none runs and people wait."""
+    found = list(house.daemon(None, "no daemon listens", left, now=7300.0))
+    assert told(found) == levels
+    assert not left.unfinished or "3 messages wait for an answer, the oldest for 2 h" in found[-1].text
+
+
+def test_a_daemon() -> None:
+    """What is not well with it, and an installed version that it does not run yet."""
+    assert told(list(house.daemon(status(), "", Left(True)))) == [("daemon", "ok")]
+    channels = {
+        "telegram": ChannelHealth("down", "no network"),
+        "web": ChannelHealth("up"),
+        "discord": ChannelHealth("starting"),
+        "console": ChannelHealth("stopped"),
+    }
+    ill = status(version="0.0.1", unfinished=3, channels=channels, disk="full", unsent=101, oldest_waiting=601.0)
+    assert told(list(house.daemon(ill, "", Left(True)))) == [
+        ("daemon", "wrong"),
+        ("disk", "wrong"),
+        ("console", "wrong"),
+        ("discord", "note"),
+        ("telegram", "wrong"),
+        ("web", "ok"),
+        ("inputs", "wrong"),
+        ("outbox", "wrong"),
+    ]
+
+
+def test_others() -> None:
+    """What was asked: a refused token, a server that is not there, a webhook in the way, privacy mode where groups are let in."""
+    privacy, webhook, model = (
+        Amiss("privacy", "do", groups=True),
+        Amiss("webhook", "remove it", fatal=True),
+        Amiss("no such model", "set it"),
+    )
+    fine = Tried("telegram", True, "we are @x", amiss=(privacy,))
+    assert told(list(house.others([fine], groups=False))) == [("telegram", "ok")]
+    assert told(list(house.others([fine], groups=True))) == [("telegram", "wrong")]
+    (found,) = house.others([Tried("telegram", False, "webhook", amiss=(privacy, webhook))], groups=True)
+    assert (found.level, found.remedy) == ("wrong", "remove it")
+    (found,) = house.others([Tried("telegram", False, "refused", denied=True)], groups=True)
+    assert "right token" in found.remedy
+    several = Tried("backend", True, "x", amiss=(model,), models=("a", "b"))
+    lone = Tried("backend", True, "x", amiss=(model,), models=("a",))
+    assert told(list(house.others([several, lone], groups=True))) == [("backend", "wrong"), ("backend", "note")]
