@@ -243,7 +243,7 @@ async def test_a_goodbye(dc: FakeDiscord) -> None:
             assert len(dc.gateway.sessions) == left
     async with connected(dc):
         pass
-    assert dc.gateway.closes == [1000, 4000, 4000]
+    await dc.wait_for(lambda: dc.gateway.closes == [1000, 4000, 4000])
 
 
 async def test_members(dc: FakeDiscord) -> None:
