@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -78,9 +79,11 @@ class Daemon:
             notify.close()
 
     async def kill(self) -> None:
-        """kill -9."""
+        """kill -9; it may be dead already."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
         await self.process.wait()
 
     async def stop(self, timeout: float = 30.0) -> int:

@@ -20,6 +20,8 @@ from tests.fakes.telegram_rules import Json
 
 TAG = re.compile(r"\bw\d+x\b")
 LABEL = re.compile(r"\bw\d+x\.\d+\b")
+WHOLE = "history_messages = 100000\nhistory_tokens = 10000000\nwaiting = 1000"
+"""For the config: requests carry all that counts, and nothing is refused."""
 BOT = 7
 """The bot's id, by the token of the tests."""
 

@@ -21,7 +21,8 @@ from tests.fakes.telegram_rules import Json
 from tests.flow.audit import OLD, Audit, unfinished
 from tests.flow.daemon import KEY, TOKEN, Daemon, free_port
 from tests.flow.people import config
-from tests.flow.talk import Person, Place, Talk, nth, within
+from tests.flow.talk import WHOLE, Person, Place, Talk, nth, within
+from tests.flow.watch import Watch
 
 KILLS = int(os.environ.get("PARLOUR_KILLS", "0"))
 SEED = os.environ.get("PARLOUR_SEED", "")
@@ -61,15 +62,21 @@ def large(data: Path, chat: int) -> None:
     (folder / "_chat.jsonl").write_bytes(b'{"at":"","current":"main"}\n')
 
 
-async def moment(talk: Talk, dice: random.Random) -> Fault | None:
-    """When to kill: at any time, in the middle of a call to the network (its effect done or not), or while the model speaks."""
-    kind = dice.choice(("time", "call", "call", "model"))
+async def moment(daemon: Daemon, talk: Talk, dice: random.Random) -> Fault | None:
+    """When to kill: at any time, in the middle of a call to the network (its effect done or not), while the model speaks, or between two
+    writes to the disk, which kills by itself."""
+    kind = dice.choice(("time", "call", "call", "model", "disk", "disk"))
     if kind == "call":
         method = dice.choice(("*", "sendMessage", "editMessageText", "deleteMessage", "getUpdates"))
         held = talk.tg.hold(method, before=dice.random() < 0.5, when=nth(dice.randrange(12)))
         await within(held.reached, 1.0)
         return held
-    if kind == "model":
+    if kind == "disk":
+        assert daemon.process is not None
+        watch = Watch(daemon.data)
+        await watch.kill(daemon.process.pid, dice.randrange(80), 1.0)
+        watch.close()
+    elif kind == "model":
         talk.on_ask.clear()
         await within(talk.on_ask, 1.0)
         await within(asyncio.Event(), dice.uniform(0, 0.1))
@@ -80,7 +87,7 @@ async def moment(talk: Talk, dice: random.Random) -> Fault | None:
 
 async def kill_and_start(daemon: Daemon, talk: Talk, dice: random.Random, kills: int) -> None:
     for _ in range(kills):
-        held = await moment(talk, dice)
+        held = await moment(daemon, talk, dice)
         await daemon.kill()
         if held is not None:
             held.remove()
@@ -112,7 +119,7 @@ async def one_round(folder: Path, seed: str, kills: int, *, webhook: bool, strea
             model,
             streaming=streaming,
             webhook_port=free_port() if webhook else 0,
-            sessions="history_messages = 100000\nhistory_tokens = 10000000\nwaiting = 1000",
+            sessions=WHOLE,
         )
         daemon = Daemon(folder, text)
         large(daemon.data, 61)

@@ -1,11 +1,13 @@
 """kill -9 at chosen points: between a message's acceptance and the network's hearing of it; at each network call that a turn or a command
-makes, before and after its effect; in each state of the model's answer; then again at the calls by which the next life goes on.
+makes, before and after its effect; in each state of the model's answer; then again at the calls by which the next life goes on; and
+between any two writes to the disk.
 
 Every story at every point has a chat of its own, all stand still at the same time, and one kill strikes them all.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,10 @@ from tests.fakes.telegram import FakeTelegram, Fault
 from tests.flow.audit import Audit, unfinished
 from tests.flow.daemon import KEY, TOKEN, Daemon, free_port
 from tests.flow.people import config
-from tests.flow.talk import Place, Talk, nth
+from tests.flow.talk import WHOLE, Place, Talk, nth
+from tests.flow.watch import Watch
+
+KILLS = int(os.environ.get("PARLOUR_KILLS", "0"))
 
 
 @dataclass(frozen=True)
@@ -212,3 +217,38 @@ async def test_a_webhook_whose_200_is_lost(tmp_path: Path, kill: bool) -> None:
         audit = Audit(talk, daemon.data, streamed=True)
         assert not audit.faults, audit.verdict(len(lost) // 6)
         assert len(lost) == len(talk.said)
+
+
+WRITES = range(64)
+COMMANDS = ["/fork_a{n}", "/undo", "/retry", "/fork_b{n} /switch_main", f"/reset {SHORT}", f"/retry /undo {SHORT}", f"{SHORT} /stop", LONG]
+"""What eight chats say at once, after a question each."""
+
+
+@pytest.mark.timeout(300)
+async def test_a_kill_between_any_two_writes(tmp_path: Path) -> None:
+    """A command that had its effect and did not get to say so has it once, and says so; no line is lost or written twice.
+
+    Every seventh write of a round; with PARLOUR_KILLS each of them."""
+    chosen = WRITES if KILLS else WRITES[::7]
+    async with FakeTelegram(token=TOKEN) as tg, FakeModel(api_key=KEY) as model:
+        talk = Talk(tg, model, delay=0.005)
+        async with Daemon(tmp_path, config(tg, model, sessions=WHOLE)) as daemon:
+            stage = Stage(daemon, talk)
+            for change in chosen:
+                for chat in range(1, len(COMMANDS) + 1):
+                    speak(talk, chat, SHORT)
+                await stage.still()
+                watch = Watch(daemon.data)
+                for chat, words in enumerate(COMMANDS, 1):
+                    speak(talk, chat, words.format(n=change))
+                assert daemon.process is not None
+                await watch.kill(daemon.process.pid, change, 2)
+                watch.close()
+                await stage.strike()
+                await stage.still()
+            assert await daemon.stop() == 0
+        audit = Audit(talk, daemon.data, streamed=True)
+        print(len(chosen), dict(audit.counts))
+        assert not audit.faults, audit.verdict(len(chosen))
+        for what in ("placeholder left", "reply doubled", "pointer repeated"):
+            assert audit.counts[what] <= len(chosen) * len(COMMANDS) // 2, audit.verdict(len(chosen))
