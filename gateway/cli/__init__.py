@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--demo takes no --config")
     if args.command == "run" and args.listen and not args.demo:
         parser.error("--listen goes with --demo; in a config it is [http] listen")
-    if args.command == "sessions" and args.action == "export" and args.force and not args.output:
-        parser.error("--force goes with -o")
+    if args.command == "sessions" and args.action == "export" and (args.force or args.json) and not args.output:
+        parser.error("--force and --json go with -o")
 
     from gateway.errors import ConfigError, ConfigErrors, ParlourError  # noqa: PLC0415  # see the module's docstring
 

@@ -43,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
         if args.format == "md":
             for text in markdown(b"".join(kept).split(b"\n"), name):
                 put(text.encode("utf-8", "replace"))
-    if args.output and args.output != "-":
+    if args.json:
+        print(show.as_json({"key": args.key, "name": name, "bytes": done, "format": args.format, "output": args.output}))
+    elif args.output:
         say(f"{args.key} {name}: {show.size(done)} read, {args.output} written")
     return FINE
 
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _target(path: str | None, *, force: bool) -> Iterator[Put]:
     """Where the bytes go. A file is ours alone, and there only when it is whole."""
-    if path is None or path == "-":
+    if path is None:
         yield _to_stdout
         return
     target = Path(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -76,6 +77,13 @@ def test_help_is_quick(tmp_path: Path) -> None:
         ("run", "--nonsense"),
         ("run", "--demo", "--config", "x"),
         ("run", "--listen", "x"),
+        ("sessions",),
+        ("sessions", "show"),
+        ("sessions", "show", "telegram:42", "--last", "0"),
+        ("sessions", "export", "telegram:42", "--force"),
+        ("sessions", "export", "telegram:42", "--format", "pdf"),
+        ("sessions", "fork", "telegram:42", "main"),
+        ("init", "--check", "x"),
     ],
 )
 def test_usage(tmp_path: Path, args: tuple[str, ...]) -> None:
@@ -305,3 +313,76 @@ async def test_pair_without_daemon(tmp_path: Path) -> None:
     if not Path("/run/parlour/control.sock").exists():
         assert (code, out) == (1, "")
         assert err == f"parlour: {tmp_path}/data/control.sock: no daemon listens here (there is no such socket)\n"
+
+
+# ------------------------------------------------------------------------------------------------------------------- for programs
+
+
+def test_check_as_json(tmp_path: Path) -> None:
+    """F10: the same faults for programs, with file, line and key; a config that is right says what would run."""
+    (tmp_path / "config.toml").write_text(f'[telegran]\n{ECHO}idle = "{TOKEN}"\n[channels.console]\n')
+    done = parlour("check", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (78, "")
+    said = json.loads(done.stdout)
+    assert said["fine"] is False
+    assert [(fault["line"], fault["key"]) for fault in said["faults"]] == [(1, "telegran"), (6, "http.idle")]
+    assert "TESTTOKEN" not in done.stdout
+    (tmp_path / "config.toml").write_text(ECHO + "[channels.console]\n")
+    done = parlour("check", "--json", cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["channels"]) == (0, ["console"])
+
+
+def test_exit_codes_are_told(tmp_path: Path) -> None:
+    """In the help and in the README, the same ones."""
+    told = parlour("--help", cwd=tmp_path).stdout
+    assert max(map(len, told.splitlines())) <= 80
+    readme = Path("README.md").read_text()
+    for code in ("0", "1", "2", "78", "130"):
+        assert re.search(rf"\b{code}\b", told.partition("exit codes:")[2])
+        assert re.search(rf"\b{code}\b", readme.partition("Exit codes:")[2].partition("\n\n")[0])
+
+
+@pytest.mark.parametrize("command", [("check",), ("doctor", "--json"), ("sessions", "list")])
+def test_foreign_channels_for_every_command(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """A package of another project in the place of ours is told, not met as a traceback."""
+    (tmp_path / "channels").mkdir()
+    (tmp_path / "channels" / "__init__.py").touch()
+    script = f"import sys, channels, gateway.cli; sys.exit(gateway.cli.main({list(command)}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.getcwd()}"),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"in {tmp_path} is not ours" in (done.stdout + done.stderr).replace('\\"', '"')
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves(tmp_path: Path) -> None:
+    """`| head`: no traceback."""
+    folder = tmp_path / "data" / "sessions" / "telegram"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lock").touch()
+    for n in range(3000):
+        (folder / str(n)).mkdir(parents=True)
+        (folder / str(n) / "main.jsonl").write_text(f'{{"type":"session","v":1,"key":"telegram:{n}","name":"main"}}\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "sessions", "list"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline().split()[0] == "NAME"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == 1
