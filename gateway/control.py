@@ -42,13 +42,19 @@ _MOST = 16
 
 
 class NotRunning(ParlourError):
-    """Nobody answers at this path. `absent`: because there is no socket at all."""
+    """Nobody answers at this path. `absent`: because there is no socket at all. `asked`: somebody took the request, and then said nothing;
+    nobody knows what became of it."""
 
     absent = False
+    asked = False
 
 
 class _Absent(NotRunning):
     absent = True
+
+
+class _Silent(NotRunning):
+    asked = True
 
 
 class Declined(ParlourError):
@@ -239,6 +245,14 @@ async def _until_left(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
             return
 
 
+class _CallersError(Exception):
+    """What the caller's own callback raised: a full disk of theirs, a reader that left."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 Part = Callable[[object], None]
 """Takes a part of a long answer."""
 
@@ -250,35 +264,44 @@ async def call(
     while it does. `folder`: the `identity` of the data folder that is meant; the daemon of another one is NotRunning. Raises NotRunning or
     Declined."""
     request = _Request(name, dict(args), part is not None, folder)
+    asked = False
     try:
         async with asyncio.timeout(_PATIENCE):
             reader, writer = await asyncio.open_unix_connection(os.fspath(path), limit=16 * 2**20)
         try:
             writer.write(msgspec.json.encode(request) + b"\n")
             await writer.drain()
+            asked = True
             while True:
                 async with asyncio.timeout(3 * _PATIENCE):
                     line = await reader.readline()
                 if not line:
-                    raise NotRunning(f"{path}: the daemon gave no answer; its log says why")
+                    raise _Silent(f"{path}: the daemon gave no answer; its log says why")
                 answer = msgspec.json.decode(line, type=_Answer)
                 if not answer.more:
                     break
-                if beat is not None:
-                    beat()
-                if part is not None and answer.part is not None:
-                    part(answer.part)
+                try:
+                    if beat is not None:
+                        beat()
+                    if part is not None and answer.part is not None:
+                        part(answer.part)
+                except OSError as error:
+                    raise _CallersError(error) from None
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+    except _CallersError as error:
+        raise error.error from None
     except TimeoutError:
-        raise NotRunning(f"{path}: the daemon does not answer") from None
+        raise (_Silent if asked else NotRunning)(f"{path}: the daemon does not answer") from None
     except FileNotFoundError:
         raise _Absent(f"{path}: no daemon listens here (there is no such socket)") from None
     except PermissionError:
         raise NotRunning(f"{path}: no permission; call it as the user that the daemon runs as, or as root") from None
     except OSError as error:
+        if asked:
+            raise _Silent(f"{path}: the daemon broke off ({error.strerror or error}); its log says why") from None
         raise NotRunning(f"{path}: no daemon listens here ({error.strerror or error})") from None
     if answer.error.startswith(f"{_Elsewhere.__name__}: "):
         raise _Absent(f"{path}: {answer.error.partition(': ')[2]}")

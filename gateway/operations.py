@@ -120,8 +120,8 @@ class Operations:
         return Deleted(str(key), gone, not name)
 
     async def _forget(self, key: SessionKey) -> None:
+        await self._inbox.forget(str(key))  # first: whoever is cut in between finds the sessions still there, and asks again
         await self._sessions.forget(key)
-        await self._inbox.forget(str(key))
 
     async def fork(self, key_text: str, name: str, new: str) -> Forked:
         """A copy of all settled turns under a new name; the person's current conversation stays the current one."""

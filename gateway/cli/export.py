@@ -24,7 +24,8 @@ Put = Callable[[bytes], None]
 
 def run(args: argparse.Namespace) -> int:
     """The exit code. Raises ParlourError, OSError."""
-    with _target(args.output, force=args.force) as put, show.Progress("reading:") as progress:
+    output = None if args.output == "-" else args.output
+    with _target(output, force=args.force) as put, show.Progress("reading:") as progress:
         kept: list[bytes] = []
         done = 0
         name = args.name
@@ -44,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
             for text in markdown(b"".join(kept).split(b"\n"), name):
                 put(text.encode("utf-8", "replace"))
     if args.json:
-        print(show.as_json({"key": args.key, "name": name, "bytes": done, "format": args.format, "output": args.output}))
-    elif args.output:
-        say(f"{args.key} {name}: {show.size(done)} read, {args.output} written")
+        print(show.as_json({"key": args.key, "name": name, "bytes": done, "format": args.format, "output": output}))
+    elif output:
+        say(f"{args.key} {name}: {show.size(done)} read, {output} written")
     return FINE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gateway import config, control
-from gateway.errors import ConfigErrors, ParlourError, StartError
+from gateway.errors import ConfigErrors, StartError
 
 RUNTIME = Path("/run/parlour/control.sock")
 """Where the unit's daemon listens: root, who looks after it from a shell, has no RUNTIME_DIRECTORY."""
@@ -43,20 +43,13 @@ def ask(
     # The unit's daemon may be another one than that of this folder.
     places.setdefault(RUNTIME, control.identity(data) if config.is_data(data) else "")
     missing: control.NotRunning | None = None
-    begun = False
-
-    def pass_on(one: object) -> None:
-        nonlocal begun
-        begun = True
-        if part is not None:
-            part(one)
-
+    takes = part or ((lambda one: None) if beat else None)
     for place, folder in places.items():
         try:
-            return asyncio.run(control.call(place, name, args, part=pass_on if part or beat else None, beat=beat, folder=folder))
+            return asyncio.run(control.call(place, name, args, part=takes, beat=beat, folder=folder))
         except control.NotRunning as error:
-            if begun:
-                raise ParlourError(f"the daemon broke off in the middle: {error}") from None
+            if error.asked:  # whatever it did of it, it must not be done twice
+                raise
             missing = error if missing is None or (missing.absent and not error.absent) else missing
     assert missing is not None
     if not alone:

@@ -353,3 +353,30 @@ async def test_a_full_disk_is_told(tmp_path: Path) -> None:
     with structlog.testing.capture_logs(), pytest.raises(Declined, match=r"^/data/x: No space left"):
         await call(tmp_path / "s", "full", {})
     await server.close()
+
+
+async def test_the_callers_own_trouble(long: tuple[Path, Long]) -> None:
+    """A full disk or a reader that left on the caller's side is not blamed on the daemon."""
+
+    def full(one: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out.jsonl")
+
+    with pytest.raises(OSError, match="No space left"):
+        await call(long[0], "many", {"n": "3"}, part=full)
+    assert await call(long[0], "many", {"n": "0"}, part=full) is None
+
+
+async def test_a_daemon_that_goes_in_the_middle(tmp_path: Path) -> None:
+    """Who asked and got no answer knows that the request may have been carried out; who met nobody, that it was not."""
+    handlers = Long()
+    server = ControlServer(tmp_path / "s", {"wait": handlers.wait})
+    await server.start()
+    caller = asyncio.create_task(call(tmp_path / "s", "wait", {}, part=lambda one: None))
+    await handlers.began.wait()
+    await server.close()
+    with pytest.raises(NotRunning) as caught:
+        await caller
+    assert caught.value.asked
+    with pytest.raises(NotRunning) as caught:
+        await call(tmp_path / "s", "wait", {})
+    assert not caught.value.asked
