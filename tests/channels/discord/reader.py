@@ -32,6 +32,7 @@ _QUOTES = re.compile(r"(?:> [^\n]*(?:\n|\Z))+")
 _QUOTE_REST = re.compile(r">>> (.*)", re.S)
 _ITEM = re.compile(r"([*-]|[0-9]+\.)( +)(.[^\n]*(?:\n [^\n]*)*)(\n?)", re.S)
 _EMOJI_CHARACTER = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u20e3\ufe0f]")
+_IN_LINKS = {"bold", "italic", "strike", "code", "underline", "item", "bullet", "quote", "heading", "subtext"}
 _UNSEEN_IN_LINKS = re.compile("[\u00a0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -145,7 +146,7 @@ class _Reader:
         plain = _UNSEEN_IN_LINKS.sub("", words)
         trial = Seen()
         _Reader(plain, trial).read()
-        if trial.kinds() - {"bold", "italic", "strike", "code", "underline"} or _EMOJI_CHARACTER.search(plain):
+        if trial.kinds() - _IN_LINKS or _EMOJI_CHARACTER.search(plain):
             return None
         trial = Seen()
         shown = _InLink(plain, trial).read()

@@ -1,0 +1,376 @@
+"""Discord as a Channel: the sending half over discord.py's HTTP client, and who reads for it.
+
+Reading is `reading` over `client`; formatting is `render`; what an error means is `errors`. Made by `gateway.app`.
+
+Nothing here needs discord.py's memory of messages or members. Every text goes out with a mention policy of nobody, and without previews.
+A send carries the nonce that it is given, by which Discord knows a repeat for some minutes: so a send of unknown outcome is repeated here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import structlog
+from aiohttp.web import RouteDef
+from discord.gateway import DiscordWebSocket
+from discord.http import Route
+
+from channels.base import (
+    FOLLOWS,
+    TICKET,
+    Accept,
+    Address,
+    Button,
+    ChannelError,
+    CommandInfo,
+    Context,
+    Gone,
+    Lost,
+    NotSent,
+    Pacing,
+    Piece,
+    Refused,
+    Unknown,
+)
+from channels.discord.client import MISSING_INTENT, Client, Pace, gateway_of
+from channels.discord.commands import Registry
+from channels.discord.errors import expired, no_target, translate
+from channels.discord.interactions import NO_MENTIONS, Interactions
+from channels.discord.marks import Marks
+from channels.discord.payloads import FAULTS, Channel, Guild, Member, convert
+from channels.discord.places import Places
+from channels.discord.reading import Reading
+from channels.discord.render import LIMITS, render
+from channels.discord.settings import Settings
+from channels.discord.transport import Http, Refusal
+from channels.markup import Parser
+from channels.split import units
+
+log = structlog.get_logger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NO_PREVIEWS = 4
+_DATA_LIMIT = 100
+_LABEL_LIMIT = 80
+_ROW, _ROWS = 5, 5
+_REMEMBERED = 2000
+_REPEATS = (0.5, 1.5)
+"""Pauses before the repeats of what may be repeated, where nobody can say what became of it."""
+_ADMINISTRATOR, _MANAGE_GUILD = 1 << 3, 1 << 5
+_NO_MEMBER = frozenset({10007, 10013})
+_NONSENSE = "the answer is not what Discord sends"
+
+
+def make(settings: Settings, context: Context) -> DiscordChannel:
+    """Called by `gateway.app`. Below WARNING the library logs what people write; that is never wanted, whoever sets the log up."""
+    logging.getLogger("discord").setLevel(logging.WARNING)
+    return DiscordChannel(settings, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What an answer to a slash command needs."""
+
+    interaction: str
+    user: str
+    token: str
+
+
+def ticket_of(reply_to: str) -> Ticket | None:
+    parts = reply_to.removeprefix(FOLLOWS).removeprefix(TICKET).split(":", 2)
+    return Ticket(*parts) if TICKET in reply_to and len(parts) == 3 and parts[2] else None
+
+
+class DiscordChannel:
+    name = "discord"
+
+    def __init__(self, settings: Settings, context: Context, *, pace: Pace | None = None, heartbeat_seconds: float = 60.0) -> None:
+        self._token = context.token or settings.token.reveal()
+        self._parser = Parser()
+        self.limits = LIMITS
+        self.pacing = Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
+        self.backlog = float(settings.backlog)
+        self.streams = settings.streaming == "edit"
+        self._settings = settings
+        self._http = Http(proxy=settings.proxy)
+        self._http.token = self._token
+        self._registry = Registry(self._http, context.folder)
+        self._interactions = Interactions(self._http, context.desk)
+        self._marks = Marks(context.folder)
+        self._places = Places(self._channel)
+        self._pace = pace or Pace()
+        self._heartbeat_seconds = heartbeat_seconds
+        self._client: Client | None = None
+        self._application: int | None = None
+        self._reading: Reading | None = None
+        self._heard = 0.0
+        self._warned = False
+        self._hooks: OrderedDict[str, Ticket] = OrderedDict()
+        """Message id -> the ticket by which it was sent: it can be edited by that where the bot may not do it otherwise."""
+        self._named: OrderedDict[str, str] = OrderedDict()
+        """Message id -> the asker whom it names."""
+        self._closed_places: OrderedDict[Address, None] = OrderedDict()
+
+    # --------------------------------------------------------------------------------------------------------------------- life
+
+    async def start(self, menu: Sequence[CommandInfo]) -> None:
+        # discord.py has both addresses in one place for all of its clients.
+        Route.BASE = self._settings.api_base.rstrip("/")
+        await self._http.open()
+        client = Client(self._http, self._hear, self._pace, heartbeat_seconds=self._heartbeat_seconds)
+        try:
+            plain = urlsplit(self._settings.api_base).scheme == "http"
+            DiscordWebSocket.DEFAULT_GATEWAY = gateway_of(await self._http.request(Route("GET", "/gateway")), plain=plain)
+            await client.login(self._token)
+            user, application = client.user, client.application_id
+        except ChannelError as error:
+            raise translate(error) from None
+        except (*FAULTS, AttributeError):
+            raise Unknown(_NONSENSE) from None
+        if user is None or application is None:
+            raise Unknown(_NONSENSE)
+        self._heard = time.monotonic()
+        self._client, self._application = client, application
+        await self._marks.load(str(user.id))
+        flags = client.application_flags
+        if not (flags.gateway_message_content or flags.gateway_message_content_limited) and not self._warned:
+            self._warned = True
+            log.warning(MISSING_INTENT, channel=self.name)
+        await self._registry.sync(application, menu)
+
+    async def run(self, accept: Accept) -> None:
+        client = self._client
+        if client is None or client.user is None:
+            raise Unknown("the channel is not started")
+        self._reading = Reading(
+            self._http,
+            client,
+            str(client.user.id),
+            accept,
+            self._places,
+            self._marks,
+            self._interactions,
+            backlog=self.backlog,
+        )
+        try:
+            await self._reading.run()
+        finally:
+            self._heard = self.last_sign_of_life()
+            self._reading = self._client = None
+
+    def _hear(self, event: str, data: Mapping[str, Any]) -> None:
+        if self._reading is not None:
+            self._reading.hear(event, data)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    def last_sign_of_life(self) -> float:
+        """Of the reading half: sends that work say nothing about whether messages come in."""
+        return max(self._heard, self._client.heard if self._client is not None else 0.0)
+
+    def routes(self) -> Sequence[RouteDef]:
+        return ()
+
+    # ------------------------------------------------------------------------------------------------------------------ sending
+
+    def render(self, markdown: str) -> list[Piece]:
+        return render(markdown, self._parser.parse)
+
+    async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
+        body = _body(piece.text, buttons)
+        if ticket := ticket_of(reply_to):
+            return await self._answer(address, ticket, body, nonce, follows=reply_to.startswith(FOLLOWS))
+        return await self._post(address, body, reply_to, nonce)
+
+    async def _post(self, address: Address, body: dict[str, Any], reply_to: str, nonce: str) -> str:
+        route = Route("POST", "/channels/{channel_id}/messages", channel_id=_channel_id(address))
+        if nonce:
+            body |= {"nonce": nonce, "enforce_nonce": True}
+        if reply_to.isdecimal():
+            body["message_reference"] = {"type": 0, "message_id": reply_to, "fail_if_not_exists": False}
+        repeats = _REPEATS if nonce else ()
+        try:
+            return _message_id(await self._surely(lambda: self._http.request(route, json=body), repeats))
+        except ChannelError as error:
+            if not ("message_reference" in body and no_target(error)):
+                raise self._fault(error, address) from None
+        del body["message_reference"]
+        try:
+            return _message_id(await self._surely(lambda: self._http.request(route, json=body), repeats))
+        except ChannelError as error:
+            raise self._fault(error, address) from None
+
+    async def _answer(self, address: Address, ticket: Ticket, body: dict[str, Any], nonce: str, *, follows: bool) -> str:
+        """By the ticket; once it has expired, as a message in the chat that names the asker."""
+        try:
+            if follows:
+                answer = await self._http.request(self._hook("POST", "", ticket), json=body)
+            else:
+                original = self._hook("PATCH", "/messages/@original", ticket)
+                answer = await self._surely(lambda: self._http.request(original, json=body), _REPEATS)
+        except ChannelError as error:
+            if not expired(error):
+                raise self._fault(error, address) from None
+        else:
+            message_id = _message_id(answer)
+            _remember(self._hooks, message_id, ticket)
+            return message_id
+        if follows:
+            return await self._post(address, body, "", nonce)
+        named = _naming(ticket.user, body["content"])
+        if named is None:
+            await self._post(address, _body(f"<@{ticket.user}>", ()), "", nonce[::-1])
+            return await self._post(address, body, "", nonce)
+        message_id = await self._post(address, body | {"content": named}, "", nonce)
+        _remember(self._named, message_id, ticket.user)
+        return message_id
+
+    async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
+        body = _body(piece.text, buttons)
+        if user := self._named.get(message_id):
+            body["content"] = _naming(user, piece.text) or piece.text
+        await self._change("PATCH", address, message_id, body)
+
+    async def delete(self, address: Address, message_id: str) -> None:
+        try:
+            await self._change("DELETE", address, message_id, None)
+        except Lost:
+            return
+
+    async def _change(self, method: str, address: Address, message_id: str, body: dict[str, Any] | None) -> None:
+        if not message_id.isdecimal():
+            raise Lost("this is no message of Discord's")
+        options = {} if body is None else {"json": body}
+        if ticket := self._hooks.get(message_id):
+            try:
+                await self._http.request(self._hook(method, f"/messages/{message_id}", ticket), **options)
+            except ChannelError as error:
+                if not expired(error):
+                    raise self._fault(error, address) from None
+                del self._hooks[message_id]
+            else:
+                return
+        route = Route(method, "/channels/{channel_id}/messages/{message_id}", channel_id=_channel_id(address), message_id=int(message_id))
+        try:
+            await self._http.request(route, **options)
+        except ChannelError as error:
+            raise self._fault(error, address) from None
+
+    async def typing(self, address: Address) -> None:
+        try:
+            await self._http.send_typing(_channel_id(address))
+        except ChannelError as error:
+            raise self._fault(error, address) from None
+
+    def _hook(self, method: str, path: str, ticket: Ticket) -> Route:
+        if self._application is None:
+            raise NotSent("the channel is not started")
+        return Route(method, "/webhooks/{webhook_id}/{webhook_token}" + path, webhook_id=self._application, webhook_token=ticket.token)
+
+    async def _surely(self, action: Callable[[], Awaitable[Any]], pauses: Sequence[float]) -> Any:
+        """What may be repeated, is, a few times, where nobody can say what became of it."""
+        for pause in pauses:
+            try:
+                return await action()
+            except Unknown:
+                await asyncio.sleep(pause)
+        return await action()
+
+    def _fault(self, error: ChannelError, address: Address) -> ChannelError:
+        fault = translate(error)
+        if isinstance(fault, Gone) and address not in self._closed_places:
+            _remember(self._closed_places, address, None)
+            log.warning("may not speak here", channel=self.name, chat=address.chat, thread=address.thread, problem=str(fault))
+        return fault
+
+    # ------------------------------------------------------------------------------------------------------------- who is admin
+
+    async def is_admin(self, address: Address, user_id: str) -> bool:
+        try:
+            guild_id = self._places.guild_of(address.chat) or (await self._channel(address.chat)).guild_id
+            if not guild_id:
+                return False
+            member = convert(await self._http.get_member(int(guild_id), int(user_id)), Member)
+            guild = await self._guild(guild_id)
+        except Refusal as error:
+            if error.code in _NO_MEMBER:
+                return False
+            raise translate(error) from None
+        except FAULTS:
+            raise Unknown(_NONSENSE) from None
+        held = {guild.id, *member.roles}
+        granted = 0
+        for role in guild.roles:
+            if role.id in held and role.permissions.isdecimal():
+                granted |= int(role.permissions)
+        return guild.owner_id == user_id or bool(granted & (_ADMINISTRATOR | _MANAGE_GUILD))
+
+    async def _channel(self, channel: str) -> Channel:
+        if not channel.isdecimal():
+            raise Refused("this is no address of Discord's")
+        return convert(await self._http.get_channel(int(channel)), Channel)
+
+    async def _guild(self, guild_id: str) -> Guild:
+        return convert(await self._http.get_guild(int(guild_id), with_counts=False), Guild)
+
+
+def _channel_id(address: Address) -> int:
+    """A thread is a channel of its own."""
+    channel = address.thread or address.chat
+    if not channel.isdecimal():
+        raise Refused("this is no address of Discord's")
+    return int(channel)
+
+
+def _body(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
+    return {"content": text, "allowed_mentions": NO_MENTIONS, "components": _rows(buttons), "flags": _NO_PREVIEWS}
+
+
+def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+    """Rows of buttons, five at most of five. One whose data is too long or stands twice would cost the whole message, so it is left out."""
+    fit: dict[str, Button] = {}
+    for button in buttons:
+        if button.label.strip() and 1 <= units(button.data) <= _DATA_LIMIT:
+            fit.setdefault(button.data, button)
+    if len(fit) < len(buttons) or len(fit) > _ROW * _ROWS:
+        log.warning("buttons left out", channel="discord", count=len(buttons) - min(len(fit), _ROW * _ROWS))
+    keys = [
+        {"type": 2, "style": 2, "label": _label(button.label), "custom_id": button.data} for button in list(fit.values())[: _ROW * _ROWS]
+    ]
+    return [{"type": 1, "components": keys[at : at + _ROW]} for at in range(0, len(keys), _ROW)]
+
+
+def _label(text: str) -> str:
+    while units(text) > _LABEL_LIMIT:
+        text = text[:-2].rstrip() + "…"
+    return text
+
+
+def _naming(user: str, text: str) -> str | None:
+    """A text that names whom it is for; None where there is no room for it."""
+    named = f"<@{user}>\n{text}"
+    return named if units(named) <= LIMITS.units else None
+
+
+def _message_id(answer: object) -> str:
+    said = answer.get("id") if isinstance(answer, dict) else None
+    if not isinstance(said, str) or not said.isdecimal():
+        raise Unknown(_NONSENSE)
+    return said
+
+
+def _remember(where: OrderedDict[K, V], key: K, value: V) -> None:
+    where[key] = value
+    where.move_to_end(key)
+    if len(where) > _REMEMBERED:
+        where.popitem(last=False)
