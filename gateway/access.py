@@ -20,6 +20,7 @@ from channels.base import Inbound, Sender
 from gateway.disk import open_private
 from gateway.errors import StartError, Told
 from gateway.lines import forwards, repair_tail
+from gateway.metrics import Damage
 from gateway.options import Access as Rules
 from gateway.pairing import Approved, Event, Pairing, Revoked, encode, moment
 from gateway.writer import Writer
@@ -86,9 +87,10 @@ def over_quota(turns_per_day: int, turns: int) -> bool:
 class Access:
     """The gate with its memory. `open` reads the file before anything is decided. `rules` may be replaced at any time."""
 
-    def __init__(self, rules: Rules, path: Path, writer: Writer, *, clock: Callable[[], float]) -> None:
+    def __init__(self, rules: Rules, path: Path, writer: Writer, *, clock: Callable[[], float], damage: Damage | None = None) -> None:
         self.rules = rules
         self._path, self._writer, self._clock = path, writer, clock
+        self._damage = damage or Damage()
         self._pairing = Pairing()
 
     async def open(self) -> None:
@@ -100,10 +102,11 @@ class Access:
         except OSError as error:
             raise StartError(f"cannot read {self._path}: {error.strerror}") from error
         if bad:
+            self._damage.bad(bad)
             log.error("unreadable lines passed over", file=str(self._path), lines=bad)
 
     def _load(self) -> int:
-        size = repair_tail(self._path)
+        size = repair_tail(self._path, self._damage)
         fd = open_private(self._path, os.O_RDONLY)
         try:
             os.fchmod(fd, 0o600)

@@ -40,7 +40,7 @@ from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
 from gateway.logging import mask, threshold
 from gateway.message import SessionKey
-from gateway.metrics import Metrics
+from gateway.metrics import Damage, Metrics
 from gateway.operations import Operations
 from gateway.outbox import Outbox
 from gateway.outbox.counted import counted
@@ -100,9 +100,9 @@ def channel_types() -> dict[str, type[msgspec.Struct]]:
     return {name: importlib.import_module(place.settings).Settings for name, place in CHANNELS.items()}
 
 
-def open_store(folder: Path, writer: Writer) -> SessionLog:
+def open_store(folder: Path, writer: Writer, damage: Damage | None = None) -> SessionLog:
     """The sessions of a data folder, not opened yet."""
-    store: SessionLog = importlib.import_module(STORE).JsonlStore(folder / "sessions", writer)
+    store: SessionLog = importlib.import_module(STORE).JsonlStore(folder / "sessions", writer, damage=damage)
     return store
 
 
@@ -119,9 +119,11 @@ class Daemon:
         self.config = config
         folder = config.data_dir
         options = config.sessions
+        self.metrics = Metrics()
+        damage = self.metrics.damage
         self.writer = Writer()
-        self.inbox = Inbox(folder / "journal", self.writer, clock=time.time)
-        self.store = open_store(folder, self.writer)
+        self.inbox = Inbox(folder / "journal", self.writer, clock=time.time, damage=damage)
+        self.store = open_store(folder, self.writer, damage)
         self.sessions = SessionManager(
             self.store,
             cache_bytes=options.cache,
@@ -129,7 +131,7 @@ class Daemon:
             history_tokens=options.history_tokens,
             clock=time.time,
         )
-        self.access = Access(config.access, folder / "access.jsonl", self.writer, clock=time.time)
+        self.access = Access(config.access, folder / "access.jsonl", self.writer, clock=time.time, damage=damage)
         self.backend: Backend = importlib.import_module(BACKENDS[config.backend.kind]).make(config.backend)
         self.web_token = web_token(folder, config.http.token) if config.http.listen else ""
         mask.add([self.web_token])
@@ -142,7 +144,6 @@ class Daemon:
             )
             for name, settings in config.channels.items()
         }
-        self.metrics = Metrics()
         counting = {name: counted(channel, self.metrics) for name, channel in self.channels.items()}
         self.outbox = Outbox(counting, JournalLedger(self.inbox, self.sessions))
         admins = GroupAdmins(self.channels, self.access, time.monotonic)

@@ -21,6 +21,7 @@ import msgspec
 
 from gateway.errors import StartError
 from gateway.journal import ROTATE, Journal
+from gateway.metrics import Damage
 from gateway.records import (
     DAY,
     Accepted,
@@ -87,8 +88,9 @@ class Inbox:
         clock: Callable[[], float],
         horizon: float = 48 * 3600,
         rotate_bytes: int = ROTATE,
+        damage: Damage | None = None,
     ) -> None:
-        self._journal = Journal(folder, writer, clock=clock, horizon=horizon, rotate_bytes=rotate_bytes)
+        self._journal = Journal(folder, writer, clock=clock, horizon=horizon, rotate_bytes=rotate_bytes, damage=damage or Damage())
         self._folder, self._clock = folder, clock
         self._pending: dict[str, Pending] = {}
         self._putting: set[str] = set()

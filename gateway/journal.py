@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from gateway.metrics import Damage
 from gateway.records import ACCEPTED, DAY, Accepted, Facts, Finished, Record, Refused, Sealed, encode_record, mark
 from gateway.segments import delete, drop_torn, gather, load, rewrite, unfinished, write_sidecar
 from gateway.threads import Threads
@@ -48,9 +49,11 @@ class _Segment:
 class Journal:
     """The segments, oldest first; the last one is written to."""
 
-    def __init__(self, folder: Path, writer: Writer, *, clock: Callable[[], float], horizon: float, rotate_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, writer: Writer, *, clock: Callable[[], float], horizon: float, rotate_bytes: int, damage: Damage | None = None
+    ) -> None:
         self._folder, self._writer, self._clock = folder, writer, clock
-        self._horizon, self._rotate_bytes = horizon, rotate_bytes
+        self._horizon, self._rotate_bytes, self._damage = horizon, rotate_bytes, damage or Damage()
         self._segments: list[_Segment] = []
         self._open: dict[int, _Segment] = {}
         """Unfinished inputs -> the segment that accepted them."""
@@ -63,7 +66,7 @@ class Journal:
 
     async def open(self) -> list[Record]:
         """Repair, read, delete what is old; gives all records about unfinished inputs, in order. Raises OSError."""
-        loaded = await self._threads.hop(load, self._folder)
+        loaded = await self._threads.hop(load, self._folder, damage=self._damage)
         where, records = await self._threads.hop(unfinished, loaded)
         for each in loaded:
             segment = _Segment(each.number, each.path, int((each.sealed.last or self._clock()) // DAY))

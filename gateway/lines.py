@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from gateway.disk import open_or_create, open_private, write_all
+from gateway.metrics import Damage
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +110,7 @@ def is_record(data: bytes) -> bool:
         return False
 
 
-def repair_tail(path: Path) -> int:
+def repair_tail(path: Path, damage: Damage | None = None) -> int:
     """Make the file end with a whole line, and give its size. By the holder of the folder's lock, before anything is appended to it.
 
     A last fragment that is a whole record only lacks its newline, and gets it. Any other goes to `NAME.torn`, then the file is cut before
@@ -126,6 +127,8 @@ def repair_tail(path: Path) -> int:
             return size + 1
         _set_aside(fd, good, size, path.with_suffix(".torn"))
         os.ftruncate(fd, good)
+        if damage is not None:
+            damage.torn()
         log.warning("torn tail set aside", file=str(path), offset=good, bytes=size - good)
         return good
     finally:

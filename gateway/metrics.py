@@ -5,11 +5,12 @@ server runs at all. What can be looked up when somebody asks (queue lengths, the
 `gateway.overview` reads.
 
 Names are Prometheus' way: base units, `_total` for what only grows. Values of labels come from the config and from our own words alone
-(channels, outcomes, reasons), never from people or networks, so that there are few of them. Not for threads: counted on the loop.
+(channels, outcomes, reasons), never from people or networks, so that there are few of them. Counted on the loop, but for `Damage`.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -27,6 +28,28 @@ class Counter:
     def add(self, *labels: str, by: float = 1) -> None:
         """`by` more; 0 makes the series be there before anything happens, which is what a rate needs."""
         self.values[labels] = self.values.get(labels, 0) + by
+
+
+class Damage(Counter):
+    """What of our files cannot be read. From any thread: it is met where files are read."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        super().__init__("parlour_damaged_lines_total", "Lines of our files that were torn or cannot be read: torn, bad.", "kind")
+        self._lock = threading.Lock()
+        for kind in ("torn", "bad"):
+            self.add(kind, by=0)
+
+    def torn(self) -> None:
+        """The end of a file was no whole line, and was set aside."""
+        with self._lock:
+            self.add("torn")
+
+    def bad(self, lines: int) -> None:
+        """Lines were passed over."""
+        with self._lock:
+            self.add("bad", by=lines)
 
 
 class Histogram:
@@ -90,7 +113,7 @@ class Metrics:
             "result",
         )
         self.flood = Counter("parlour_flood_wait_seconds_total", "Seconds that a network asked us to wait.", "channel")
-        self.damage = Counter("parlour_damaged_lines_total", "Lines of our files that were torn or cannot be read: torn, bad.", "kind")
+        self.damage = Damage()
         self.loop_delay = Histogram("parlour_event_loop_delay_seconds", "How late the event loop came to a task that was due.", _LOOP)
         self.reloads = Counter("parlour_config_reloads_total", "Reloads of the config: taken, refused.", "result")
         self.removed = Counter("parlour_retention_removed_total", "What retention has deleted: media, session.", "kind")

@@ -20,6 +20,7 @@ import structlog
 
 from gateway.disk import NEW, make_folder, new_file, open_private, tighten, write_all
 from gateway.lines import UNREADABLE, forwards, read_exactly, repair_tail
+from gateway.metrics import Damage
 from gateway.records import ACCEPTED, FINISHED, Facts, Record, Sealed, decode_record, mark
 
 log = structlog.get_logger(__name__)
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 _SEGMENT = re.compile(r"([0-9]{6,})\.jsonl")
 
 
-def scan(path: Path, *, tell: bool) -> Iterator[Record]:
+def scan(path: Path, *, tell: bool, damage: Damage | None = None) -> Iterator[Record]:
     """The records of a segment. Lines that are none are passed over, and `tell`ed of at the end; a last one without newline is not there
     yet."""
     bad, first = 0, 0
@@ -41,13 +42,15 @@ def scan(path: Path, *, tell: bool) -> Iterator[Record]:
                     bad, first = bad + 1, first if bad else line.offset
     finally:
         os.close(fd)
+    if bad and tell and damage is not None:
+        damage.bad(bad)
     if bad and tell:
         log.warning("bad lines passed over", file=str(path), lines=bad, offset=first)
 
 
-def gather(path: Path) -> Facts:
+def gather(path: Path, damage: Damage | None = None) -> Facts:
     facts = Facts()
-    for record in scan(path, tell=True):
+    for record in scan(path, tell=True, damage=damage):
         facts.add(record)
     return facts
 
@@ -123,7 +126,7 @@ class Loaded(NamedTuple):
     sealed: Sealed
 
 
-def load(folder: Path, *, look: bool = False) -> list[Loaded]:
+def load(folder: Path, *, look: bool = False, damage: Damage | None = None) -> list[Loaded]:
     """All segments, oldest first, repaired. Reads the newest one, and those without a good sidecar, which get one. With `look` nothing is
     repaired and nothing written: for whoever does not hold the folder's lock."""
     if not look:
@@ -141,8 +144,8 @@ def load(folder: Path, *, look: bool = False) -> list[Loaded]:
         sealed = None if newest else read_sidecar(path, look=look)
         facts = Facts()
         if sealed is None:
-            size = os.stat(path).st_size if look else repair_tail(path)
-            facts = gather(path)
+            size = os.stat(path).st_size if look else repair_tail(path, damage)
+            facts = gather(path, damage)
             if not facts.last:  # nothing readable in it: what was set aside from it still has its time
                 facts.last = os.stat(path).st_mtime
             sealed = facts.seal(size)

@@ -21,6 +21,7 @@ from gateway.disk import NEW, new_file, open_private, write_all
 from gateway.errors import Corrupt
 from gateway.lines import BLOCK, UNREADABLE, backwards, forwards, read_exactly, repair_tail, whole_lines
 from gateway.message import FORMAT_VERSION, NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, decode_header, encode_line
+from gateway.metrics import Damage
 from gateway.store.base import Listed, Overview, Page, Tail
 from gateway.store.names import chat_file, key_folder
 
@@ -104,13 +105,13 @@ def _unchanged(fd: int, size: int, end: int) -> None:
         raise Changed
 
 
-def prepare(path: Path, key: SessionKey, settle: Callable[[Path], None]) -> Known:
+def prepare(path: Path, key: SessionKey, settle: Callable[[Path], None], damage: Damage | None = None) -> Known:
     """Look at a session before it is used: `settle` what the writer owes it, repair its tail, find its last seq.
     Raises FileNotFoundError, Corrupt, OSError."""
     settle(path)
     with _reading(path) as (fd, size):
         _header(fd, size, path, key)
-    repair_tail(path)
+    repair_tail(path, damage)
     with _reading(path) as (fd, size):
         _, start = _header(fd, size, path, key)
         if os.fstat(fd).st_mode & 0o077:
@@ -327,11 +328,11 @@ def _session_files(folder: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------------------------------------------------------- pointer
 
 
-def prepare_chat(path: Path, settle: Callable[[Path], None]) -> None:
+def prepare_chat(path: Path, settle: Callable[[Path], None], damage: Damage | None = None) -> None:
     """Repair the pointer's tail; a key without one is fine."""
     settle(path)
     with suppress(FileNotFoundError):
-        repair_tail(path)
+        repair_tail(path, damage)
 
 
 def read_chat(path: Path) -> tuple[list[Chat], list[int]]:

@@ -23,6 +23,7 @@ import structlog
 from gateway.disk import make_folder, tighten
 from gateway.errors import Conflict, NoSession, SessionExists, StartError, StoreError
 from gateway.message import NAME, Chat, Header, SessionKey
+from gateway.metrics import Damage
 from gateway.store import files
 from gateway.store.base import Listed, Overview, Page, Tail
 from gateway.store.names import key_folder, session_file
@@ -73,16 +74,17 @@ class _Session(Fence):
 class JsonlStore:
     """`SessionLog` over `folder` (`data/sessions`). The caller holds the data folder's lock for as long as this lives."""
 
-    def __init__(self, folder: Path, writer: Writer, *, known: int = 20_000) -> None:
+    def __init__(self, folder: Path, writer: Writer, *, known: int = 20_000, damage: Damage | None = None) -> None:
         """`known`: of how many sessions it is remembered where they stand; one that is forgotten costs a look at its end."""
         self._root = folder
         self._writer = writer
         self._known = known
+        self._damage = damage or Damage()
         self._sessions: OrderedDict[tuple[SessionKey, str], _Session] = OrderedDict()
         self._tasks: set[asyncio.Task[StoreError | OSError | None]] = set()
         self._threads = Threads(4, "store")
         self._hop = self._threads.hop
-        self._pointers = Pointers(folder, writer, self._threads, known)
+        self._pointers = Pointers(folder, writer, self._threads, known, self._damage)
         self._forks = asyncio.Semaphore(2)  # so that copies of large sessions leave threads for everybody else
 
     async def open(self) -> None:
@@ -175,7 +177,7 @@ class JsonlStore:
         try:
             if session.flying:
                 await self._writer.flush()
-            session.stands(await self._hop(files.prepare, session.path, session.key, self._writer.settle))
+            session.stands(await self._hop(files.prepare, session.path, session.key, self._writer.settle, self._damage))
         except FileNotFoundError:
             failure = NoSession(f"{session.key} has no session {session.name}")
             self._forget(session)
@@ -204,6 +206,7 @@ class JsonlStore:
     async def _read(self, session: _Session, work: Callable[[Path, int], files.Read]) -> Tail:
         read = await self._acknowledged(session, work)
         if read.bad and read.bad[0] > session.told:
+            self._damage.bad(sum(offset > session.told for offset in read.bad))
             session.told = read.bad[0]
             log.warning("bad lines passed over", file=str(session.path), lines=len(read.bad), offset=read.bad[0])
         return read.tail

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from gateway.message import Chat, SessionKey, encode_line
+from gateway.metrics import Damage
 from gateway.store import files
 from gateway.store.names import chat_file
 from gateway.threads import Threads
@@ -42,8 +43,8 @@ class _Pointer:
 class Pointers:
     """The pointer files under `root`."""
 
-    def __init__(self, root: Path, writer: Writer, threads: Threads, known: int) -> None:
-        self._root, self._writer, self._known = root, writer, known
+    def __init__(self, root: Path, writer: Writer, threads: Threads, known: int, damage: Damage) -> None:
+        self._root, self._writer, self._known, self._damage = root, writer, known, damage
         self._hop = threads.hop
         self._pointers: OrderedDict[SessionKey, _Pointer] = OrderedDict()
         self._tasks: set[asyncio.Task[OSError | None]] = set()
@@ -89,7 +90,7 @@ class Pointers:
     async def _looking(self, key: SessionKey, pointer: _Pointer) -> OSError | None:
         failure: OSError | None = None
         try:
-            await self._hop(files.prepare_chat, self._file(key), self._writer.settle)
+            await self._hop(files.prepare_chat, self._file(key), self._writer.settle, self._damage)
             pointer.ready = True
         except OSError as error:
             failure = error
