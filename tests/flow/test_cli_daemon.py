@@ -36,14 +36,14 @@ class Parlour:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
 
-    async def begin(self, *args: str) -> asyncio.subprocess.Process:
+    async def begin(self, *args: str, stderr: int = asyncio.subprocess.PIPE) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gateway", *args),
             cwd=self.daemon.folder,
             env=self.daemon.env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=stderr,
         )
 
     async def __call__(self, *args: str) -> Done:
@@ -173,15 +173,16 @@ async def test_a_daemon_goes_on_after_work_without_one(daemon: Daemon, tg: FakeT
 
 
 async def test_a_running_turn_is_not_harmed(parlour: Parlour, tg: FakeTelegram, model: FakeModel) -> None:
-    """Deletion waits for the answer that is being written, which comes whole; then everything is gone. An operator who gives up waiting has
-    deleted nothing."""
+    """Deletion waits for the answer that is being written, which comes whole; then everything is gone. An operator who sees on a terminal
+    that it waits, and gives up, has deleted nothing."""
     go = asyncio.Event()
     model.then(
         Reply([delta("", role="assistant"), delta("first half, "), go, delta("second half"), delta(finish="stop"), b"data: [DONE]\n\n"])
     )
     tg.say(ANA, "tell me")
     await model.wait()
-    giving_up = await parlour.begin("sessions", "delete", "telegram:42", "main", "--yes")
+    ours, theirs = os.openpty()
+    giving_up = await parlour.begin("sessions", "delete", "telegram:42", "main", "--yes", stderr=theirs)
     deleting = await parlour.begin("sessions", "delete", "telegram:42", "--yes")
 
     async def busy() -> int:
@@ -191,8 +192,11 @@ async def test_a_running_turn_is_not_harmed(parlour: Parlour, tg: FakeTelegram, 
         while await _connected(parlour.daemon) < 2:
             pass  # each look is a file read off the loop
     assert await busy() == 1
+    assert b"the conversation is busy" in await asyncio.wait_for(asyncio.to_thread(os.read, ours, 1000), 20)
     giving_up.terminate()
     await giving_up.wait()
+    os.close(ours)
+    os.close(theirs)
     async with asyncio.timeout(20):
         while await _connected(parlour.daemon) > 1:
             pass

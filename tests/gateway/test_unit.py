@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli import secrets_of
 from gateway.unit import STOP, find, seconds
 
 
@@ -75,3 +76,23 @@ def test_a_unit_that_is_none(tmp_path: Path) -> None:
 def test_seconds(text: str, value: float) -> None:
     """systemd's ways to write a time."""
     assert seconds(text) == value
+
+
+def test_root_sees_what_the_daemon_sees(tmp_path: Path) -> None:
+    """The unit's secrets count for who looks at the unit's config, by any path, and for no other; what is set already stays."""
+    for name in ("config.toml", "other.toml", "t", "w"):
+        (tmp_path / name).touch()
+    put(
+        tmp_path,
+        f"[Service]\nLoadCredential=config.toml:{tmp_path}/config.toml\nLoadCredential=PARLOUR_TELEGRAM_TOKEN:{tmp_path}/t\n"
+        f"LoadCredential=PARLOUR_WEB_TOKEN:{tmp_path}/w\nLoadCredential=PARLOUR_DISCORD_TOKEN:{tmp_path}/nowhere\n",
+    )
+    unit = find([tmp_path])
+    (tmp_path / "link.toml").symlink_to("config.toml")
+    env = {"HOME": "/x", "PARLOUR_WEB_TOKEN": "mine"}
+    with_token = {**env, "PARLOUR_TELEGRAM_TOKEN_FILE": f"{tmp_path}/t"}
+    assert secrets_of(str(tmp_path / "config.toml"), unit, env) == with_token
+    assert secrets_of(str(tmp_path / "link.toml"), unit, env) == with_token
+    assert secrets_of(str(tmp_path / "other.toml"), unit, env) == env
+    assert secrets_of(str(tmp_path / "nowhere.toml"), unit, env) == env
+    assert secrets_of(str(tmp_path / "config.toml"), None, env) == env
