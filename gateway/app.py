@@ -83,7 +83,7 @@ class Place(NamedTuple):
 
 CHANNELS: Mapping[str, Place] = {
     "telegram": Place("channels.telegram.settings", "channels.telegram.channel", "channels.telegram.check"),
-    "discord": Place("channels.discord.settings", "channels.discord.channel"),
+    "discord": Place("channels.discord.settings", "channels.discord.channel", "channels.discord.check"),
     "web": Place("channels.web.settings", "channels.web.channel"),
     "console": Place("channels.console", "channels.console"),
 }
