@@ -59,6 +59,7 @@ class Audit:
             places[said.place.chat, said.place.thread].append(said)
         self.accounts = {place: Account(said) for place, said in places.items()}
         self._answers: dict[str, Line] = {}
+        self._words: dict[str, str] = {}
         self._journal()
         for account in self.accounts.values():
             self._disk(account)
@@ -101,6 +102,7 @@ class Audit:
                 self._fault(f"finished {finished[said.id]} times: {said}")
         if refused := [record for record in records if record["type"] == "refused"]:
             self._fault(f"refused: {refused[:3]}")
+        self.counts["edits that counted"] = sum(record["type"] == "amended" for record in records)
         started = Counter(record["id"] for record in records if record["type"] == "started")
         self.counts["attempts beyond the first"] = sum(count - 1 for count in started.values())
 
@@ -145,10 +147,13 @@ class Audit:
             self._fault(
                 f"{where}: event {at} is {told[at : at + 3]}, expected {book.events[at : at + 3]} ({len(told)}, {len(book.events)})"
             )
-        texts = {said.id: said.text for said in account.said}
+        texts = {said.id: self.talk.texts(said) for said in account.said}
         for line in lines[1:]:
-            if line.get("role") == "user" and line["for"] in texts and line["content"] != texts[line["for"]]:
-                self._fault(f"{where}: says {line['content']!r}, expected {texts[line['for']]!r}")
+            if line.get("role") == "user" and line["for"] in texts:
+                if line["content"] not in texts[line["for"]]:
+                    self._fault(f"{where}: says {line['content']!r}, expected {texts[line['for']]!r}")
+                if self._words.setdefault(line["for"], line["content"]) != line["content"]:
+                    self._fault(f"{where}: says {line['content']!r}, elsewhere {self._words[line['for']]!r}")
             if line.get("role") != "assistant" or line["for"].startswith(OLD):
                 continue
             if self._answers.setdefault(line["for"], line) != line:
@@ -288,8 +293,9 @@ class Audit:
                 continue
             for number, turn in enumerate(before):
                 user, assistant = str(messages[2 * number].content), str(messages[2 * number + 1].content)
-                if not user.endswith(turn.question.text):
-                    self._fault(f"asked {question.text!r} with {user!r} at {number}, expected {turn.question.text!r}")
+                words = {self._words[turn.question.id]} if turn.question.id in self._words else self.talk.texts(turn.question)
+                if not user.endswith(tuple(words)):
+                    self._fault(f"asked {question.text!r} with {user!r} at {number}, expected {words}")
                 answer = self._answers.get(turn.answer)
                 if answer is not None and assistant != answer["content"]:
                     self._fault(f"asked {question.text!r} with {assistant[:60]!r} at {number}, expected {answer['content'][:60]!r}")

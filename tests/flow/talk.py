@@ -58,6 +58,8 @@ class Talk:
     def __init__(self, tg: FakeTelegram, model: FakeModel, *, delay: float = 0.02) -> None:
         self.tg, self.model, self.delay = tg, model, delay
         self.said: list[Said] = []
+        self.edited: dict[str, str] = {}
+        """Input -> what its author made of it later; it counts if it came while the message still waited."""
         self.given: dict[str, list[str]] = defaultdict(list)
         """Tag -> the answers that the model gave or began to give, each as a whole."""
         self.on_ask: asyncio.Event = asyncio.Event()
@@ -88,6 +90,16 @@ class Talk:
         if long:
             self._long.add(tag)
         return self.say(place, f"{tag} what now", tag=tag)
+
+    def edit(self, said: Said) -> None:
+        """Its author changes a question, which keeps its tag."""
+        self.edited[said.id] = f"{said.tag} what then"
+        words = f"@{self.tg.username} {self.edited[said.id]}" if said.place.chat < 0 else self.edited[said.id]
+        self.tg.edit(said.place.chat, int(said.id.rpartition(":")[2]), words)
+
+    def texts(self, said: Said) -> set[str]:
+        """What it may be on record as."""
+        return {said.text, self.edited.get(said.id, said.text)}
 
     def answered(self, said: Said) -> bool:
         """Whether the person sees something that looks like the end of an answer to this."""
@@ -170,6 +182,8 @@ class Person:
                     self.talk.say(self.place, self._command())
                 else:
                     last = self.talk.ask(self.place, long=self._long and self.dice.random() < 0.6)
+                    if self._bursts > 1 and self.dice.random() < 0.15:
+                        self.talk.edit(last)
             if last is not None and self.dice.random() < 0.8:
                 await self.talk.wait(last, 3.0)
             else:

@@ -85,12 +85,24 @@ async def moment(daemon: Daemon, talk: Talk, dice: random.Random) -> Fault | Non
     return None
 
 
+async def terminate(daemon: Daemon, patience: float | None) -> None:
+    """SIGTERM; after `patience` seconds SIGKILL."""
+    try:
+        assert await daemon.stop(20 if patience is None else patience) in {0, -9}
+    except TimeoutError:
+        assert patience is not None
+        await daemon.kill()
+
+
 async def kill_and_start(daemon: Daemon, talk: Talk, dice: random.Random, kills: int) -> None:
     for _ in range(kills):
         held = await moment(daemon, talk, dice)
-        await daemon.kill()
+        if (how := dice.random()) < 0.7:
+            await daemon.kill()
         if held is not None:
             held.remove()
+        if how >= 0.7:  # asked to end, and in half of the cases killed while it does
+            await terminate(daemon, dice.uniform(0, 0.3) if how < 0.85 else None)
         starting = dice.random() < 0.3
         await daemon.start(ready=not starting)
         if starting:  # the next kill comes while it starts
