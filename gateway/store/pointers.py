@@ -28,12 +28,14 @@ T = TypeVar("T")
 class _Pointer:
     """A key's file: its tail is looked at once, before the first change."""
 
-    __slots__ = ("held", "looking", "ready")
+    __slots__ = ("held", "looking", "ready", "told")
 
     def __init__(self) -> None:
         self.ready = False
         self.held: list[tuple[bytes, asyncio.Future[None]]] = []
         self.looking: asyncio.Task[OSError | None] | None = None
+        self.told = -1
+        """Offset of the newest bad line that was logged."""
 
     @property
     def idle(self) -> bool:
@@ -116,7 +118,9 @@ class Pointers:
         await self._writer.flush()
         path = self._file(key)
         changes, bad = await self._hop(files.read_chat, path)
-        if bad:
+        if bad and bad[-1] > pointer.told:
+            self._damage.bad(sum(offset > pointer.told for offset in bad))
+            pointer.told = bad[-1]
             log.warning("bad lines passed over", file=str(path), lines=len(bad), offset=bad[-1])
         return changes
 
