@@ -129,14 +129,15 @@ class _Reader:
             ("strike", _STRIKE),
             ("spoiler", _SPOILER),
         ):
-            found = pattern.match(self.text, at)
-            if found and kind == "italic":
+            if not (found := pattern.match(self.text, at)):
+                continue
+            name = kind
+            if kind == "italic":
                 for longer, other in (("bold", _BOLD), ("underline", _UNDERLINE)):
                     rival = other.match(self.text, at)
                     if rival and len(rival[0]) > len(found[0]):
-                        kind, found = longer, rival
-            if found:
-                return self.mark(kind, self.inner(found[1], at)), found.end()
+                        name, found = longer, rival
+            return self.mark(name, self.inner(found[1], at)), found.end()
         return None
 
     def link(self, words: str, address: str) -> str | None:

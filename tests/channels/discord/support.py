@@ -70,13 +70,17 @@ def quick() -> Pace:
     return Pace(gap=0.02, pause=no_pause)
 
 
-def channel_for(dc: FakeDiscord, folder: Path, *, desk: Desk | None = None, heartbeat_seconds: float = 60.0, **settings: Any) -> DiscordChannel:
-    made = Settings(api_base=dc.base_url, **settings)
-    return DiscordChannel(made, Context(dc.token, folder, desk or Sessions("main")), pace=quick(), heartbeat_seconds=heartbeat_seconds)
+def channel_for(
+    dc: FakeDiscord, folder: Path, *, desk: Desk | None = None, token: str = "", heartbeat_seconds: float = 60.0, **settings: Any
+) -> DiscordChannel:
+    made, context = Settings(**({"api_base": dc.base_url} | settings)), Context(token or dc.token, folder, desk or Sessions("main"))
+    return DiscordChannel(made, context, pace=quick(), heartbeat_seconds=heartbeat_seconds)
 
 
 @asynccontextmanager
-async def running(dc: FakeDiscord, channel: DiscordChannel, gateway: Gateway | None = None, *, online: bool = True) -> AsyncIterator[Gateway]:
+async def running(
+    dc: FakeDiscord, channel: DiscordChannel, gateway: Gateway | None = None, *, online: bool = True
+) -> AsyncIterator[Gateway]:
     """The started channel at work. What ended it is raised at the end."""
     gateway = gateway or Gateway()
     await channel.start(MENU)
