@@ -58,6 +58,8 @@ from gateway.writer import Writer
 
 log = structlog.get_logger(__name__)
 
+CALM = 60.0
+"""Seconds between two looks at what still has to be done before a daemon without input ends."""
 FIRST_CONTACT = 10.0
 """Seconds that the start waits for the networks' first word; after that the daemon counts as started and goes on trying."""
 
@@ -306,7 +308,9 @@ class Daemon:
         self._started = True
         self._tasks.start(self.pulse.run(), name="pulse")
         if self.config.demo:
-            print(WELCOME.format(link=f"{self._page}/?token={self.web_token}"), flush=True)
+            print(WELCOME.format(link=self._link()), flush=True)
+        elif "web" in self.channels and self._page and sys.stdout.isatty():
+            print(f"The web page: {self._link()}", flush=True)
         log.info("started", version=__version__, channels=sorted(self.channels), backend=self.backend.name)
         if self._reload_wanted:
             self.reload()
@@ -353,6 +357,10 @@ class Daemon:
         log.info("config taken over", taken=taken, needs_restart=restart)
         threshold.set(config.log.level)
 
+    def _link(self) -> str:
+        """Where the page is, with the token behind a #: so it gets into no server's log."""
+        return f"{self._page}/#token={self.web_token}"
+
     def _channel_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             if isinstance(error, Denied):
@@ -361,7 +369,15 @@ class Daemon:
                 log.error("supervisor failed", task=task.get_name(), exc_info=error)
             self._ending.set()
         elif all(task.done() for task in self._reading) and all(supervisor.state == "ended" for supervisor in self.supervisors):
-            self._ending.set()
+            self._tasks.start(self._finish(), name="finish")
+
+    async def _finish(self) -> None:
+        """All input has ended: what is there is answered before the daemon ends, however long it takes. A signal still ends it."""
+        await self.router.settle(CALM)
+        await self.runners.idle()
+        while await self.outbox.drain(CALM):
+            pass
+        self._ending.set()
 
     def end(self) -> None:
         """Ask for the end. Asked again, the process ends at once: what is acknowledged is with the kernel already."""

@@ -11,7 +11,7 @@ class ConfigError(ParlourError):
     """One fault of the operator's, as one line: file, line (0: unknown), key (""), and what to write instead."""
 
     def __init__(self, path: str, line: int, key: str, text: str) -> None:
-        super().__init__(f"{path}:{line}: {key}: {text}" if line else f"{path}: {key}: {text}" if key else f"{path}: {text}")
+        super().__init__(": ".join(part for part in (f"{path}:{line}" if line else path, key, text) if part))
         self.path, self.line, self.key, self.text = path, line, key, text
 
 

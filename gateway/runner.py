@@ -154,6 +154,11 @@ class Runners:
         queue = self._queues.get(key)
         return queue.running if queue else None
 
+    async def idle(self) -> None:
+        """Until nothing waits and nothing runs."""
+        while tasks := {queue.task for queue in self._queues.values() if queue.task}:
+            await asyncio.wait(tasks)
+
     async def settle(self, timeout: float) -> int:
         """No new turn begins; wait until the running ones are through, at most `timeout` seconds. How many still run."""
         self._closing = True

@@ -19,6 +19,7 @@ import pytest
 from channels.settings import Secret
 from gateway import __version__, config
 from gateway.app import channel_types
+from gateway.commands.table import BY_NAME
 from gateway.options import TABLES, Shutdown
 from gateway.validate import seconds, size
 
@@ -237,3 +238,13 @@ def test_nothing_is_executable_by_accident() -> None:
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o111
     }
     assert runnable == {"dev", ".ci/run", "deploy/install.sh", "deploy/reload.sh"}
+
+
+def test_the_readme_names_every_command() -> None:
+    """Whoever adds a command, of the chat or of the command line, is told that README does not have it yet."""
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in BY_NAME if f"/{name}" not in readme] == []
+    usage = subprocess.run([sys.executable, "-m", "gateway", "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^    ([a-z]+)  ", usage, re.MULTILINE)
+    assert "run" in names
+    assert [name for name in names if f"parlour {name}" not in readme] == []
