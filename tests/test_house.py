@@ -248,3 +248,11 @@ def test_the_readme_names_every_command() -> None:
     names = re.findall(r"^    ([a-z]+)  ", usage, re.MULTILINE)
     assert "run" in names
     assert [name for name in names if f"parlour {name}" not in readme] == []
+
+
+def test_the_architecture_names_every_module() -> None:
+    """A new module finds its place in "Layout and floors", so that a stranger finds it."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    modules = [path.stem for package in ("gateway", "channels") for path in (ROOT / package).glob("[!_]*.py")]
+    assert len(modules) > 40
+    assert [name for name in sorted(modules) if not re.search(rf"\b{name}\b", page)] == []
