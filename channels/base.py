@@ -286,6 +286,14 @@ class Timed(Protocol):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """What a channel may offer besides: it goes on by itself where its network is away, and says so."""
+
+    def trouble(self) -> str:
+        """What is wrong with reading now, in words without secrets; "" while all is well."""
+
+
+@runtime_checkable
 class Adjustable(Protocol):
     """What a channel may offer besides: some of its settings can change while it runs."""
 

@@ -5,12 +5,14 @@ Looks only, at what is in memory already: nothing here waits, reads a file of ou
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from channels.base import Telling
 from gateway import __version__, metrics
 from gateway.diskwatch import DiskWatch
 from gateway.health import Watch
@@ -23,6 +25,8 @@ from gateway.runner import Runners
 from gateway.sessions import SessionManager
 from gateway.supervisor import Supervisor
 
+GRACE = 60.0
+"""Seconds without a word from the network after which a channel that has trouble is down."""
 _WELL = frozenset({"up", "ended"})
 
 
@@ -50,8 +54,9 @@ class Overview:
         states: dict[str, ChannelHealth] = {}
         for supervisor in self._supervisors:
             silence = _silence(supervisor)
+            state, problem = _state(supervisor)
             states[supervisor.channel.name] = ChannelHealth(
-                state=supervisor.state, problem=supervisor.problem, last_sign_of_life=None if silence is None else round(silence, 1)
+                state=state, problem=problem, last_sign_of_life=None if silence is None else round(silence, 1)
             )
         oldest = self._runners.oldest()
         return Health(
@@ -69,8 +74,11 @@ class Overview:
 
     def line(self) -> str:
         """For `systemctl status`."""
-        channels = ", ".join(f"{each.channel.name} {each.state}" for each in self._supervisors)
-        parts = [channels, self._watch.said(), f"{self._runners.turns()} turns, {self._outbox.waiting()} unsent"]
+        channels: list[str] = []
+        for supervisor in self._supervisors:
+            state, problem = _state(supervisor)
+            channels.append(f"{supervisor.channel.name} {state}" + (f" ({problem})" if problem else ""))
+        parts = [", ".join(channels), self._watch.said(), f"{self._runners.turns()} turns, {self._outbox.waiting()} unsent"]
         if disk := self._disk.said():
             parts.append(f"disk: {disk}")
         return "; ".join(parts)
@@ -84,7 +92,7 @@ class Overview:
         yield Reading(metrics.BUILD, 1, (__version__,))
         for supervisor in self._supervisors:
             name = (supervisor.channel.name,)
-            yield Reading(metrics.CHANNEL_UP, supervisor.state in _WELL, name)
+            yield Reading(metrics.CHANNEL_UP, _state(supervisor)[0] in _WELL, name)
             if (silence := _silence(supervisor)) is not None:
                 yield Reading(metrics.CHANNEL_SILENCE, silence, name)
         yield Reading(metrics.BACKEND_UP, self._watch.ready, (self._watch.name,))
@@ -108,6 +116,14 @@ class Overview:
             yield Reading(metrics.DISK_WRITABLE, not self._disk.disk.problem)
         yield Reading(metrics.STARTED, self._began)
         yield from _process()
+
+
+def _state(supervisor: Supervisor) -> tuple[str, str]:
+    """A channel's state and what is wrong. One that goes on by itself while its network is away counts as down when that lasts."""
+    state, problem, channel = supervisor.state, supervisor.problem, supervisor.channel
+    if state == "up" and isinstance(channel, Telling) and (problem := channel.trouble()):
+        return ("down" if (_silence(supervisor) or math.inf) > GRACE else "up"), problem
+    return state, problem
 
 
 def _silence(supervisor: Supervisor) -> float | None:

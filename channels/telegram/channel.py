@@ -209,6 +209,9 @@ class TelegramChannel:
     def overdue(self) -> float:
         return self._poller.overdue() if self._poller else 0.0
 
+    def trouble(self) -> str:
+        return self._poller.problem if self._poller else ""
+
     def adjust(self, settings: msgspec.Struct) -> None:
         assert isinstance(settings, Settings)
         self.pacing, self.backlog = _pacing(settings), float(settings.backlog)

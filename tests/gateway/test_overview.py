@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Daemon
 from gateway.diskwatch import Disk
-from gateway.metrics import GAUGES
+from gateway.metrics import CHANNEL_UP, GAUGES
 from gateway.options import Backend
+from gateway.overview import GRACE
+from gateway.supervisor import Supervisor
 from tests.fakes.openai import End, FakeModel, Reply, delta, nobody, refuses
 from tests.gateway.core import until
+from tests.gateway.outbox_net import Net
 from tests.gateway.test_app import config, said
 
 
@@ -137,6 +142,37 @@ async def test_not_ready_is_said_with_its_reason(tmp_path: Path) -> None:
         daemon.supervisors[0].state = "up"
         assert (await get(daemon, "/readyz"))[0] == 200
         assert daemon.overview.line() == "web up; echo, fine; 0 turns, 0 unsent"
+
+
+class Away(Net):
+    """A channel that goes on by itself while its network is away."""
+
+    words, heard = "", 0.0
+
+    def trouble(self) -> str:
+        return self.words
+
+    def last_sign_of_life(self) -> float:
+        return self.heard
+
+
+@pytest.mark.parametrize(("silence", "state"), [(1.0, "up"), (GRACE + 1, "down"), (None, "down")])
+async def test_a_network_that_stays_away_makes_its_channel_down(tmp_path: Path, silence: float | None, state: str) -> None:
+    """The trouble is told at once; the channel counts as down when it lasts, or if nothing was ever heard."""
+    channel = Away()
+    channel.heard = time.monotonic() - silence if silence is not None else 0.0
+    async with living(tmp_path) as daemon:
+        supervisor = Supervisor(channel, daemon.router.accept, [])
+        supervisor.state = "up"
+        daemon.supervisors.append(supervisor)
+        assert daemon.overview.health().channels["net"].state == "up"
+        channel.words = "the connection broke"
+        health = daemon.overview.health().channels["net"]
+        assert (health.state, health.problem) == (state, "the connection broke")
+        assert f"net {state} (the connection broke)" in daemon.overview.line()
+        shown = [reading.value for reading in daemon.overview.readings() if reading[0] == CHANNEL_UP and reading.labels == ("net",)]
+        assert shown == [state == "up"]
+        daemon.supervisors.remove(supervisor)
 
 
 async def test_a_channel_that_is_not_run_any_more_is_stuck(tmp_path: Path) -> None:
