@@ -301,6 +301,10 @@ class Runners:
 
     async def _ask(self, key: SessionKey, session: Session, pending: Pending, running: Running, question: Message) -> None:
         inbound = pending.input.inbound
+        if not session.messages or session.messages[-1].final:
+            # Its answer could not be stored, nor that this was told; then others were answered, and the process died. Its time is over.
+            await self.say(pending, ReplyText(NOT_STORED))
+            return
         stream = self._outbox.stream(
             inbound.address, inbound.id, direct=inbound.direct, reply_to=inbound.ticket or inbound.reply_to, placed=dict(pending.placed)
         )

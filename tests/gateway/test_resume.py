@@ -11,7 +11,8 @@ import pytest
 
 from channels.base import Address, NotSent
 from gateway.inbox import Entry, Input
-from gateway.message import SessionKey
+from gateway.message import Message, SessionKey
+from gateway.runner import NOT_STORED
 from tests.gateway.core import Core, Place, until
 
 
@@ -84,3 +85,23 @@ async def test_a_stop_that_was_left_without_a_turn_stops_nothing(core: Core) -> 
     await core.restart()
     await core.quiet()
     assert sorted(core.seen()) == ["Heard: hello", "Nothing is running."]
+
+
+async def test_a_question_that_others_overtook_is_not_asked_again(core: Core) -> None:
+    """The disk was full when its answer and every word about that were to be written; the next question was answered, then the process
+    died. A request that ends with an answer is none."""
+    await core.ask("hello")
+    late = core.inbound("late")
+    key = SessionKey("net", "1")
+    await core.inbox.put([Entry(Input(late, "net:1", time.time()))])
+    async with core.sessions.hold(key):
+        session = await core.sessions.open(key, "main")
+        await core.inbox.started(late.id, "main", session.last)
+        await core.sessions.commit(session, Message(seq=0, for_=late.id, role="user", content="late"))
+    await core.say("in time")
+    await until(lambda: len(core.seen()) == 2)
+    await core.restart()
+    await core.quiet()
+    assert core.seen()[2:] == [NOT_STORED]
+    assert len(core.model.asked) == 2
+    assert await core.ask("bye") == "Heard: bye"
