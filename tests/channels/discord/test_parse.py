@@ -235,7 +235,7 @@ def test_a_files_name_is_only_shown(filename: str) -> None:
 
 
 def test_withheld_words_are_noticed() -> None:
-    """C05: a message to us in a server with nothing in it at all; not a direct one, not a bot's, not one that has a file or is not to us."""
+    """C05: a message to us in a server with nothing in it at all; not a direct one, not a bot's, not one with a file or not to us."""
 
     def is_withheld(**more: Any) -> bool:
         return parse.withheld(convert(raw(**({"content": "", "mentions": [mention({"id": BOT, "username": "x"})]} | more)), Message), BOT)
