@@ -46,6 +46,8 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes, where the network says so."""
 
 
+BEGUN = "…"
+"""What an answer is sent as where the channel `streams`: its words come by edit. Nothing else is sent as this, and all else is whole."""
 TICKET = "ticket:"
 """How a `ticket` begins, which is in no other `reply_to`."""
 FOLLOWS = "+"

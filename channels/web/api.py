@@ -99,6 +99,8 @@ class Api:
             return error(503, "The daemon is not ready yet, or is stopping.")
         chat = self._door.chat(request)
         feed = self._feeds.of(chat)
+        found = "" if feed.where else await self.where(address(chat))
+        feed.where = feed.where or found
         n = feed.reserve()
         handle = ref(text, said.id)
         inbound = Inbound(
@@ -116,6 +118,15 @@ class Api:
             return error(503, "The message could not be written down. Try again.")
         feed.said(handle, text, n, inbound.sent_at)
         return web.Response(body=b"{}", content_type="application/json")
+
+    async def where(self, here: Address) -> str | None:
+        """Which conversation a chat is in: another text for another one, also for one of the same name that was begun after /forget. "" if
+        it is in none, None if it cannot be read."""
+        try:
+            found = await self._desk.sessions(here, OWNER)
+        except OSError:
+            return None
+        return next((f"{session.name} {session.created}" for session in found if session.current), "")
 
     async def sessions(self, request: web.Request) -> web.StreamResponse:
         """GET /api/sessions."""

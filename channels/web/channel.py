@@ -18,7 +18,7 @@ from channels.base import Accept, Address, Button, Channel, CommandInfo, Context
 from channels.guard import Guard
 from channels.web.api import Api
 from channels.web.auth import Door, Handler, asset
-from channels.web.feed import Feeds
+from channels.web.feed import Feeds, reorders
 from channels.web.html import visible
 from channels.web.rendering import Rendering
 from channels.web.settings import Settings
@@ -113,7 +113,9 @@ class WebChannel:
 
     async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
         """A new message in the chat's ring; the id tells which chat's ring, place and input it belongs to."""
-        return self._feeds.of(address.chat).placed(piece.text, self._clock(), reply_to=reply_to, buttons=buttons, nonce=nonce)
+        where = await self._api.where(address) if reorders(reply_to) else None
+        feed = self._feeds.of(address.chat)
+        return feed.placed(piece.text, self._clock(), reply_to=reply_to, buttons=buttons, nonce=nonce, where=where)
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         """Replace a message. One that was placed before a restart is shown again under its old id."""

@@ -10,8 +10,8 @@ The protocol between this ring and the page, in one place:
 - `n` orders items as they were placed, `of` is the `n` of the input that an item belongs to. An item whose input is in the history
   (a user line, an answer) is not shown twice: the page leaves out the live one.
 - Commands that change which history counts (/undo, /switch...) are done in order with the turns. So when one is answered, every turn that
-  was put in before it is settled: its live items leave the ring, and a `history` event tells the page to fetch anew. What was said about
-  another conversation (before /switch, /fork...) leaves it as well.
+  was put in before it is settled: its live items leave the ring, and a `history` event tells the page to fetch anew. What commands said
+  before it leaves the ring as well, but only if the conversation is another one now: `where` is what the house says, not the command.
 
 Nobody waits here for a browser: to put something in is synchronous. No rendering, no HTTP, no clock of its own. Called by
 `channels.web.channel` (puts) and `channels.web.stream` (reads), both on the event loop.
@@ -28,7 +28,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from channels.base import Button
+from channels.base import BEGUN, Button
 
 MAX_ITEMS = 200
 MAX_CHARS = 512 * 1024
@@ -38,8 +38,6 @@ MAX_INPUTS = 500
 
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z_]{0,31})(?:\s.*)?", re.DOTALL)
 _ORDERED = frozenset(("reset", "new", "forget", "undo", "switch", "fork"))
-_ELSEWHERE = re.compile(r"\s*/(reset|new|switch|fork|forget)\b", re.IGNORECASE)
-"""Those after which what commands said before is of no use, or must be gone."""
 _REF = re.compile(r"[mcor][0-9A-Za-z-]{8,64}")
 _MESSAGE_ID = re.compile(r"([0-9a-f]{12})\.([0-9]{1,15})\.([mcor][0-9A-Za-z-]{8,64})?")
 
@@ -90,12 +88,18 @@ Change: TypeAlias = Item | Typing | History
 def ref(text: str, input_id: str) -> str:
     """An input's handle, given out as `Inbound.reply_to`: what kind of input it is, and the page's id of it.
 
-    m: a message, whose answer will be in the history; r: /retry, the same; o: a command that changes the history; c: any other command.
+    m: a message, whose answer will be in the history; r: /retry, the same unless it is refused; o: a command that changes the history;
+    c: any other command, and a /retry that was refused.
     """
     found = _COMMAND.fullmatch(text.strip())
     verb = found[1].lower() if found else ""
     kind = "m" if not verb else "r" if verb == "retry" else "o" if verb in _ORDERED else "c"
     return kind + input_id
+
+
+def reorders(handle: str) -> bool:
+    """Whether this input may have changed which history counts."""
+    return handle[:1] in ("o", "r")
 
 
 class Feed:
@@ -104,6 +108,8 @@ class Feed:
     def __init__(self, *, max_items: int = MAX_ITEMS, max_chars: int = MAX_CHARS) -> None:
         self.epoch = secrets.token_hex(6)
         self.readers = 0
+        self.where: str | None = None
+        """Which conversation the chat was in when it was last asked: "" in none, None if nobody knows."""
         self.last = 0
         self._floor = 0
         self._placed = 0
@@ -132,21 +138,29 @@ class Feed:
             self._inputs.popitem(last=False)
         self._put(Item(self._next(), f"in.{handle[1:]}", n, n, at, "user", text, handle[1:], handle[0] != "m"))
 
-    def placed(self, text: str, at: float, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
-        """A message of ours; returns its id. The same `nonce` again is the same message, which is not placed twice."""
+    def placed(
+        self, text: str, at: float, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "", where: str | None = None
+    ) -> str:
+        """A message of ours; returns its id. The same `nonce` again is the same message, which is not placed twice. `where`: which
+        conversation the chat is in now, None if nobody knows."""
         known = self._nonces.get(nonce) if nonce else None
         if known is not None:
             self.edited(known, text, at, buttons=buttons)
             return known
         handle = reply_to if _REF.fullmatch(reply_to) else ""
+        settles = reorders(handle)
+        if handle[:1] == "r" and text != BEGUN:
+            handle = "c" + handle[1:]
         n = self.reserve()
         message_id = f"{self.epoch}.{n}.{handle}"
         self._put(self._ours(message_id, n, handle, text, at, buttons, nonce))
         if nonce:
             self._nonces[nonce] = message_id
-        if handle[:1] in ("o", "r"):
-            asked = self._items.get(f"in.{handle[1:]}")
-            self._settle(self._inputs.get(handle[1:], n), elsewhere=asked is not None and _ELSEWHERE.match(asked.text) is not None)
+        if settles:
+            # From none to one is no move: the first conversation has just begun.
+            self._settle(self._inputs.get(handle[1:], n), elsewhere=bool(self.where) and where not in (None, self.where))
+        if where is not None:
+            self.where = where
         return message_id
 
     def edited(self, message_id: str, text: str, at: float, *, buttons: Sequence[Button] = ()) -> bool:

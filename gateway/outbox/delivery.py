@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from channels.base import FOLLOWS, TICKET, Address, Button, Limits, Piece
+from channels.base import BEGUN, FOLLOWS, TICKET, Address, Button, Limits, Piece
 from channels.markup import Rich
 from channels.split import split
 
-PLACEHOLDER = Piece("…")
+PLACEHOLDER = Piece(BEGUN)
 """What a streamed answer's message holds until words go into it by edit."""
 MARK = Piece("·")
 """What a placed message that is not needed any more is edited to, where the network will not delete it."""

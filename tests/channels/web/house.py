@@ -107,6 +107,8 @@ class House:
             self.current[chat] = name
             reply = f"This is now **{argument}**, a fork of {parent}."
             buttons = (Button(f"Back to {parent}", f"/switch {parent}"),)
+        elif verb == "/switch" and argument not in self.chats[chat]:
+            reply = "There is no session of that name."
         elif verb == "/switch":
             self.current[chat] = argument
             reply = f"This is now **{argument}**."
@@ -116,6 +118,8 @@ class House:
             name = f"chat-{len(self.chats[chat])}"
             self.current[chat] = name
             self.session(chat)
+        elif verb == "/retry" and not lines:
+            reply = "There is nothing to ask again."
         elif verb == "/retry":
             del lines[-1:]
             await self._answer(chat, inbound, "Another answer.")

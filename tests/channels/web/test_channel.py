@@ -162,6 +162,27 @@ async def test_a_command_that_changes_the_history_says_so() -> None:
         assert (await events.next("history"))[1] == {"before": items[0]["n"], "notes": 0}
 
 
+async def test_what_commands_said_stays_until_the_conversation_is_another() -> None:
+    """A refused /retry, /switch or /undo leaves the notes before it; a /switch that goes elsewhere does not."""
+    async with served(House()) as url, visitor(url) as v, v.feed() as events:
+        for n, (text, reply) in enumerate(
+            (
+                ("/retry", "nothing to ask again"),
+                ("hello", "You said: hello"),
+                ("/switch nosuch", "no session"),
+                ("/fork West", "a fork of main"),
+                ("/switch nosuch", "no session"),
+                ("/switch main", "This is now"),
+            )
+        ):
+            await v.say(text, f"id-{n:08}")
+            assert (await events.items(reply))[-1].get("note", False) == text.startswith("/")
+            if text.startswith("/"):
+                before = (await events.next("history"))[1]
+                moved = text in ("/fork West", "/switch main")
+                assert (before["notes"] == before["before"]) == moved, text
+
+
 async def test_after_a_cut_the_feed_goes_on_without_loss_or_doubles() -> None:
     """With the last id a new connection gets exactly what was missed, each message in its newest state."""
     house = House()

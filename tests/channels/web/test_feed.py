@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from channels.base import Button
+from channels.base import BEGUN, Button
 from channels.web.feed import Feed, Feeds, History, Item, Typing, ref
 
 ASK = "m00000000-one"
@@ -160,26 +160,55 @@ def test_a_command_that_changes_the_history_settles_the_turns_before_it() -> Non
     assert (mark.before, mark.notes) == (4, 0)
 
 
-@pytest.mark.parametrize("command", ["/switch west", " /FORGET yes", "/reset"])
-def test_another_conversation_leaves_the_old_ones_replies_behind(command: str) -> None:
-    """After /switch, and after /forget more than ever, what commands said before it is gone too, but for its own reply."""
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        ("main", "west", True),
+        ("main", "", True),
+        ("main", "main", False),
+        ("main", None, False),
+        ("", "main", False),
+        (None, "main", False),
+    ],
+)
+def test_another_conversation_leaves_the_old_ones_replies_behind(before: str | None, after: str | None, gone: bool) -> None:
+    """Where the conversation is another one after a command (or none, after /forget), what commands said before it is gone too, but for
+    its own reply. Where it was refused, where it only began one, and where nobody can say, it stays."""
     feed = Feed()
+    feed.where = before
     feed.said("c11111111", "/status", feed.reserve(), 1.0)
     feed.placed("fine", 1.0, reply_to="c11111111")
-    feed.said("o22222222", command, feed.reserve(), 1.0)
-    feed.placed("done", 1.0, reply_to="o22222222")
-    assert texts(feed) == [command, "done"]
+    feed.said("o22222222", "/switch west", feed.reserve(), 1.0)
+    feed.placed("done", 1.0, reply_to="o22222222", where=after)
+    assert texts(feed) == (["/switch west", "done"] if gone else ["/status", "fine", "/switch west", "done"])
+    assert feed.where == (before if after is None else after)
 
 
 def test_a_retry_keeps_its_own_answer() -> None:
-    """The reply to /retry is the answer: live, and no note."""
+    """What begins empty and grows in reply to /retry is the answer: live, and no note."""
     feed = Feed()
     feed.said(ASK, "one", feed.reserve(), 1.0)
     feed.placed("first", 1.0, reply_to=ASK)
     feed.said("r22222222", "/retry", feed.reserve(), 1.0)
-    feed.placed("second", 1.0, reply_to="r22222222")
+    feed.edited(feed.placed(BEGUN, 1.0, reply_to="r22222222"), "second", 1.0)
     found = [change for change in feed.since(0) if isinstance(change, Item)]
     assert [(item.text, item.note) for item in found] == [("/retry", True), ("second", False)]
+
+
+def test_a_retry_that_is_refused_gets_a_commands_reply() -> None:
+    """What is said to /retry at once is no answer: a note, which another /retry leaves alone, also when it is edited later on."""
+    feed = Feed()
+    last = ""
+    for handle in ("r11111111", "r22222222"):
+        feed.said(handle, "/retry", feed.reserve(), 1.0)
+        last = feed.placed("nothing", 1.0, reply_to=handle)
+    items = [change for change in feed.since(0) if isinstance(change, Item)]
+    assert [(item.text, item.note) for item in items] == [("/retry", True), ("nothing", True)] * 2
+    after = Feed()
+    assert after.edited(last, "nothing at all", 2.0)
+    (item,) = after.since(0)
+    assert isinstance(item, Item)
+    assert item.note
 
 
 async def test_waiting_ends_with_the_next_change() -> None:
