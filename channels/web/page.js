@@ -80,7 +80,9 @@ function draw() {
     if (element === before) before = before.nextElementSibling;
     else log.insertBefore(element, before);
   }
-  $("empty").hidden = entries.length > 0 || !state.ready;
+  const empty = state.ready && entries.every((entry) => entry.note); // notes are about a conversation, not one
+  $("empty").hidden = !empty;
+  for (const button of document.querySelectorAll(".talk")) button.disabled = empty;
   if (stuck) toBottom();
   setBusy();
 }

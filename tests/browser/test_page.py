@@ -138,12 +138,49 @@ async def test_forks_and_the_buttons(page: Page) -> None:
         await click(page, "[data-say='/reset']")
         await shows(page, "/reset", "Done: /reset")
         await page.until("document.querySelectorAll('#sessions > ul > li').length === 2")
+        await write(page, "three")
+        await page.until("state.lines.length === 2")
         await click(page, "#fork")
         await page.type("Last")
         await page.key("Enter")
         await click(page, ".buttons button", "Back to chat-2")
         await page.until(f"{TEXTS}.at(-1) === 'This is now chat-2.'")
         assert page.complaints == [text for text in page.complaints if "401" in text]
+
+
+async def test_an_empty_page(page: Page) -> None:
+    """Where nothing is said there is nothing to take back, to repeat or to copy; the page says how to begin, and that the chat is this
+    browser's own. A command's refusal is a note there. After the only message is taken back it is so again."""
+    active = "[...document.querySelectorAll('.tools button:enabled')].map((button) => button.innerText).join(' ')"
+    async with served(House()) as url:
+        await enter(page, url)
+        assert await page.run(active) == "Reset"
+        assert "Each browser has a chat of its own" in str(await page.run("document.querySelector('#empty').innerText"))
+        await write(page, "/retry")
+        await write(page, "/retry")
+        await shows(page, *["/retry", "There is nothing to ask again."] * 2)
+        assert await page.run("document.querySelectorAll('.bot.note').length") == 2
+        await page.until("!document.querySelector('#empty').hidden")
+        await write(page, "one")
+        await page.until(f"document.querySelector('#empty').hidden && {active} === 'Stop Retry Undo Fork Reset'")
+        await click(page, "[data-say='/undo']")
+        await page.until(f"!document.querySelector('#empty').hidden && {active} === 'Reset'")
+        await shows(page, *["/retry", "There is nothing to ask again."] * 2, "/undo", "Done: /undo")
+
+
+@pytest.mark.parametrize("width", [1100, 800, 700])
+async def test_messages_stand_above_the_message_box(page: Page, width: int) -> None:
+    """Both have the same edges, also when the scrollbar takes room."""
+    house = House()
+    house.answers["long"] = "word\n\n" * 100
+    edges = "['#log', '.box'].map((name) => document.querySelector(name).getBoundingClientRect()).map((r) => [r.left, r.right].join())"
+    async with served(house) as url:
+        await page.size(width, 700)
+        await enter(page, url)
+        assert len(set(await page.run(edges))) == 1  # type: ignore[call-overload]
+        await write(page, "long")
+        await page.until("document.querySelector('#scroll').offsetWidth > document.querySelector('#scroll').clientWidth")
+        assert len(set(await page.run(edges))) == 1  # type: ignore[call-overload]
 
 
 async def test_a_restart_of_the_daemon_loses_and_doubles_nothing(page: Page) -> None:
