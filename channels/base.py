@@ -330,6 +330,8 @@ class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     input_id: str
     at: str = ""
+    note: str = ""
+    """What stands under an answer and is not the model's: why it was cut. In what is sent, it is the last paragraph."""
 
 
 class Desk(Protocol):

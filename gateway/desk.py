@@ -37,7 +37,7 @@ class SessionDesk:
             if line.role == "user":
                 shown.append(Shown(line.seq, "user", line.content or "", line.for_, line.at))
             elif line.final and line.shown:
-                shown.append(Shown(line.seq, "assistant", line.shown, line.for_, line.at))
+                shown.append(Shown(line.seq, "assistant", line.content or "", line.for_, line.at, line.note))
         return shown
 
 

@@ -47,6 +47,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     html: str = ""
     input: str = ""
     at: str = ""
+    cut: str = ""
 
 
 class _History(msgspec.Struct, frozen=True):
@@ -156,7 +157,8 @@ class Api:
             if line.role == "user":
                 lines.append(_Line(line.seq, "user", text=line.text, input=own, at=line.at))
             else:
-                lines.append(_Line(line.seq, "bot", html=await self._rendering.html(line.text), input=own, at=line.at))
+                html = await self._rendering.html(line.text)
+                lines.append(_Line(line.seq, "bot", html=html, input=own, at=line.at, cut=line.note))
         answer = _History(lines, more=len(shown) > len(lines))
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 

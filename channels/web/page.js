@@ -11,7 +11,7 @@ const SILENCE = 40000; // ms without an event until the connection counts as dea
 const TYPING = 6000;
 
 const state = {
-  lines: [], // the history: {seq, role, text | html, input, at}
+  lines: [], // the history: {seq, role, text | html, input, at, cut}
   live: new Map(), // key -> item of the feed
   unsent: new Map(), // key -> {key, id, text, failed, error}
   placed: new Map(), // input + role -> ms, when it was first seen live, so that nothing jumps when the history takes over
@@ -88,7 +88,7 @@ function draw() {
 }
 
 function fill(element, entry) {
-  const print = JSON.stringify([entry.role, entry.text, entry.html, entry.note, entry.buttons, entry.failed, entry.error, entry.when]);
+  const print = JSON.stringify([entry.role, entry.text, entry.html, entry.note, entry.buttons, entry.failed, entry.error, entry.when, entry.cut]);
   if (element.print === print) return false;
   element.print = print;
   const waiting = entry.key.startsWith("in.") && !entry.when;
@@ -108,6 +108,7 @@ function fill(element, entry) {
     for (const block of body.querySelectorAll("pre")) withCopy(block);
   }
   element.replaceChildren(who, body);
+  if (entry.cut) element.append(make("p", "cut", entry.cut));
   if (entry.buttons?.length) {
     const row = make("div", "buttons");
     for (const button of entry.buttons) {

@@ -168,6 +168,18 @@ async def test_an_empty_page(page: Page) -> None:
         await shows(page, *["/retry", "There is nothing to ask again."] * 2, "/undo", "Done: /undo")
 
 
+async def test_why_an_answer_was_cut_is_not_in_its_words(page: Page) -> None:
+    """What the house says under an answer stands apart from it, also where a block of code was cut."""
+    house = House()
+    house.answers["code"] = "Look:\n\n```\nx = 1"
+    house.notes[house.answers["code"]] = "(stopped)"
+    async with served(house) as url:
+        await enter(page, url)
+        await write(page, "code")
+        await page.until("document.querySelector('.bot .cut')?.innerText === '(stopped)'")
+        await shows(page, "code", "Look:\n\nx = 1\nCopy")
+
+
 @pytest.mark.parametrize("width", [1100, 800, 700])
 async def test_messages_stand_above_the_message_box(page: Page, width: int) -> None:
     """Both have the same edges, also when the scrollbar takes room."""

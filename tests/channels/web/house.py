@@ -41,6 +41,8 @@ class House:
         self.chats: dict[str, dict[str, tuple[SessionInfo, list[Shown]]]] = {}
         self.current: dict[str, str] = {}
         self.answers: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        """What stands under an answer, by the answer."""
         self.step = 0.0
         self._queue: asyncio.Queue[Inbound] = asyncio.Queue()
 
@@ -85,7 +87,8 @@ class House:
 
     def _add(self, chat: str, role: str, text: str, input_id: str) -> None:
         lines = self.session(chat)
-        lines.append(Shown((lines[-1].seq if lines else 0) + 1, "user" if role == "user" else "assistant", text, input_id))
+        seq, note = (lines[-1].seq if lines else 0) + 1, self.notes.get(text, "")
+        lines.append(Shown(seq, "user" if role == "user" else "assistant", text, input_id, note=note))
 
     async def _answer(self, chat: str, inbound: Inbound, text: str) -> None:
         placed = await self.channel.send(inbound.address, Piece("…"), reply_to=inbound.reply_to)
@@ -93,7 +96,8 @@ class House:
             await self.channel.edit(inbound.address, placed, Piece(text[:end]))
             await asyncio.sleep(self.step)
         self._add(chat, "assistant", text, inbound.id)
-        await self.channel.edit(inbound.address, placed, Piece(text))
+        note = self.notes.get(text, "")
+        await self.channel.edit(inbound.address, placed, Piece(f"{text}\n\n{note}" if note else text))
 
     async def _command(self, chat: str, inbound: Inbound) -> None:
         verb, _, argument = inbound.text.partition(" ")
