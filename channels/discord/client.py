@@ -166,6 +166,8 @@ class Client(discord.Client):
             try:
                 resume = await self._connection_life(resume)
                 problem = ""
+            except Denied:
+                raise
             except (OSError, aiohttp.ClientError, ChannelError) as error:
                 # With a session it is tried again to go on with it: if that is too late, the gateway says so.
                 problem = self._why(error)

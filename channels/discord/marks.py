@@ -61,6 +61,8 @@ class Marks:
 
     def live(self, at: float) -> None:
         """Nothing that was said before `at` is missing. Never goes back."""
+        if self.alive is None:
+            self._urgent.set()  # until it is on disk, the next start passes for the first one, which fetches nothing
         if self.alive is None or at > self.alive:
             self.alive = at
             self._changed.set()

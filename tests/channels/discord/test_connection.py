@@ -1,0 +1,323 @@
+"""How the channel comes and stays connected: login, the gateway's closes, resumes, dead sockets, and what ends it for good."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from channels.base import Accept, Address, ChannelError, Context, Denied, NotSent, Piece, Retry, Unknown
+from channels.discord.channel import DiscordChannel, make
+from channels.discord.client import Pace
+from channels.discord.settings import Settings
+from tests.channels.discord.support import MENU, Gateway, Sessions, channel_for, running
+from tests.fakes.discord import FakeDiscord
+from tests.fakes.discord_state import COMMANDS, ME, SEND
+
+
+async def ended(channel: DiscordChannel, accept: Accept) -> Exception:
+    """What the run ends with."""
+    try:
+        async with asyncio.timeout(5):
+            await channel.run(accept)
+    except Exception as error:
+        return error
+    raise AssertionError("it ended by itself")
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- login
+
+
+async def test_the_first_contact(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """One login, the slash commands, and no connection yet."""
+    await channel.start(MENU)
+    assert len(dc.calls_of(ME)) == 1
+    assert len(dc.calls_of(COMMANDS)) == 1
+    assert channel.last_sign_of_life() > 0
+    assert dc.gateway.connects == []
+
+
+async def test_a_wrong_token_is_tried_once(dc: FakeDiscord, tmp_path: Path) -> None:
+    """C20: one try, Denied, and the token in no log."""
+    channel = channel_for(dc, tmp_path, token="MTIz.wrong.token")
+    with capture_logs() as logs, pytest.raises(Denied, match="does not accept the bot token"):
+        await channel.start(MENU)
+    assert len(dc.calls_of(ME)) == 1
+    assert "wrong.token" not in repr(logs)
+    await channel.close()
+
+
+async def test_a_ban_page_at_the_login_means_a_long_wait(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """C20: HTML instead of JSON is no crash; the next try comes when the page says so, whoever asks earlier."""
+    dc.ban("*", times=None)
+    with pytest.raises(Retry) as raised:
+        await channel.start(MENU)
+    assert raised.value.after >= 600
+    before = len(dc.calls)
+    with pytest.raises(Retry):
+        await channel.start(MENU)
+    assert len(dc.calls) == before
+
+
+@pytest.mark.parametrize("body", [b"<html></html>", b"[]", b'{"id": "x"}'])
+async def test_nonsense_at_the_login_is_tried_again(dc: FakeDiscord, channel: DiscordChannel, body: bytes) -> None:
+    """A captive portal is no crash, and no reason to stop for good."""
+    dc.fail(ME, 200, body)
+    with pytest.raises(Unknown):
+        await channel.start(MENU)
+    await channel.start(MENU)
+
+
+async def test_an_outage_at_the_start_is_tried_again(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """Refused connections, errors of the service, a gateway address that is none."""
+    await dc.stop()
+    with pytest.raises(NotSent):
+        await channel.start(MENU)
+    await dc.start()
+    dc.fail("GET /gateway", 503)
+    with pytest.raises(Unknown):
+        await channel.start(MENU)
+    dc.fail("GET /gateway", 200, b'{"url": "file:///etc"}')
+    with pytest.raises(Unknown):
+        await channel.start(MENU)
+    await channel.start(MENU)
+
+
+async def test_run_without_start_is_an_error(channel: DiscordChannel) -> None:
+    """And no crash of another kind."""
+    with pytest.raises(Unknown):
+        await channel.run(Gateway().accept)
+
+
+# ------------------------------------------------------------------------------------------------------------ closed for good or not
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (4014, "Message Content intent"),
+        (4013, "Message Content intent"),
+        (4004, "does not accept the bot token"),
+        (4011, "too many servers"),
+        (4010, "4010"),
+        (4012, "4012"),
+    ],
+)
+async def test_a_close_for_good_says_what_to_do(dc: FakeDiscord, channel: DiscordChannel, code: int, words: str) -> None:
+    """C04: one IDENTIFY, no reconnect, one sentence that names the switch and where it is."""
+    dc.gateway.refuse_identify = [code]
+    await channel.start(MENU)
+    error = await ended(channel, Gateway().accept)
+    assert isinstance(error, Denied)
+    assert words in str(error)
+    if code in (4013, 4014):
+        assert "developer portal" in str(error)
+    assert len(dc.gateway.identifies) == 1
+
+
+async def test_a_missing_intent_is_named_by_the_service_itself(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """C04: switched off in the portal: already the login says so, and the connection ends the channel."""
+    dc.privileged.clear()
+    with capture_logs() as logs:
+        await channel.start(MENU)
+    assert ["Message Content" in entry["event"] for entry in logs if entry["log_level"] == "warning"] == [True]
+    assert isinstance(await ended(channel, Gateway().accept), Denied)
+    assert len(dc.gateway.identifies) == 1
+
+
+async def test_only_what_is_needed_is_asked_for(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """Servers, messages and their content: no members, no presences."""
+    async with running(dc, channel):
+        (identify,) = dc.gateway.identifies
+        assert identify["intents"] == 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 4000, 4001, 4007, 4008, 4009])
+async def test_a_passing_close_is_got_over(dc: FakeDiscord, channel: DiscordChannel, code: int) -> None:
+    """The session goes on where it can, and no message is missed or heard twice."""
+    async with running(dc, channel) as gateway:
+        chat = dc.dm()
+        dc.say(chat, "one")
+        await dc.wait_for(lambda: gateway.texts == ["one"])
+        dc.disconnect(code)
+        dc.say(chat, "two")
+        await dc.wait_for(lambda: gateway.texts == ["one", "two"])
+        assert gateway.again == []
+
+
+async def test_a_resume_repeats_nothing_to_the_gateway_that_it_has(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """C09: the same message with a new sequence number has the same id."""
+    async with running(dc, channel) as gateway:
+        chat = dc.dm()
+        number = dc.say(chat, "hello")
+        await dc.wait_for(lambda: gateway.texts == ["hello"])
+        dc.disconnect()
+        dc.repeat(chat, number)
+        await dc.wait_for(lambda: gateway.again)
+        assert len(dc.gateway.resumes) == 1
+        assert gateway.texts == ["hello"]
+
+
+async def test_the_gateway_may_ask_to_come_again(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """Op 7, a session that is invalid but can go on, one that cannot, and a heartbeat out of turn."""
+    async with running(dc, channel) as gateway:
+        chat = dc.dm()
+        dc.say(chat, "one")
+        await dc.wait_for(lambda: gateway.texts == ["one"])
+        acts: list[Callable[[], None]] = [
+            dc.gateway.reconnect,
+            lambda: dc.gateway.invalidate(resumable=True),
+            lambda: dc.gateway.invalidate(resumable=False),
+            dc.gateway.ask_heartbeat,
+        ]
+        for n, act in enumerate(acts):
+            act()
+            dc.say(chat, f"after {n}")
+            await dc.wait_for(lambda: gateway.texts[-1].startswith("after") and len(gateway.texts) == n + 2)  # noqa: B023  # awaited here
+        assert gateway.texts == ["one", "after 0", "after 1", "after 2", "after 3"]
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_a_dead_socket_is_noticed(dc: FakeDiscord, tmp_path: Path, deaf: bool) -> None:
+    """Nothing comes any more, not even an answer to a heartbeat: the connection is made anew, also where a close goes unanswered."""
+    dc.gateway.heartbeat_interval = 0.1
+    channel = channel_for(dc, tmp_path, heartbeat_seconds=0.4)
+    async with running(dc, channel) as gateway:
+        chat = dc.dm()
+        dc.say(chat, "one")
+        await dc.wait_for(lambda: gateway.texts == ["one"])
+        dc.go_silent(deaf=deaf)
+        dc.say(chat, "two")
+        await dc.wait_for(lambda: gateway.texts == ["one", "two"], timeout=10)
+        life = channel.last_sign_of_life()
+        await dc.wait_for(lambda: channel.last_sign_of_life() > life)
+    await channel.close()
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+async def test_an_outage_is_got_over(dc: FakeDiscord, channel: DiscordChannel, resumable: bool) -> None:
+    """Refused connections for a while: one line when it begins and one when it ends, and then what was missed."""
+    with capture_logs() as logs:
+        async with running(dc, channel) as gateway:
+            chat = dc.dm()
+            dc.say(chat, "one")
+            await dc.wait_for(lambda: gateway.texts == ["one"])
+            await dc.stop(resumable=resumable)
+            dc.say(chat, "two")
+            await asyncio.sleep(0.3)  # real time of refused connections
+            await dc.start()
+            await dc.wait_for(lambda: gateway.texts == ["one", "two"])
+    events = [entry["event"] for entry in logs if "gateway" in entry["event"]]
+    assert events == ["the gateway has a problem", "the gateway works again"]
+
+
+async def test_the_pauses_keep_the_service_s_counts() -> None:
+    """Connections that do not last are followed by growing pauses, IDENTIFYs never come closer than five seconds, and a bad day stays below
+    the thousand of them that cost the token."""
+    now = 0.0
+
+    async def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    pace = Pace(clock=lambda: now, pause=pause, spread=lambda: 0.0)
+    times: list[float] = []
+    while now < 86_400:
+        await pace.reconnect()
+        await pace.identify()
+        times.append(now)
+        pace.lasted(0.0)
+    assert len(times) < 900
+    assert min(b - a for a, b in pairwise(times)) >= 5
+    pace.lasted(600.0)
+    before = now
+    await pace.reconnect()
+    assert now == before
+
+
+# ------------------------------------------------------------------------------------------------------------------- strange events
+
+
+@pytest.mark.parametrize(
+    ("event", "data"),
+    [
+        ("MESSAGE_CREATE", {"id": "1"}),
+        ("MESSAGE_CREATE", {"id": 5, "channel_id": [], "author": None}),
+        ("MESSAGE_UPDATE", {"id": "1", "channel_id": "2"}),
+        ("INTERACTION_CREATE", {"id": "1", "type": 2, "token": "t", "data": 5}),
+        ("GUILD_CREATE", {"id": "7"}),
+        ("GUILD_CREATE", {"nothing": True}),
+        ("CHANNEL_UPDATE", {"id": "x"}),
+        ("THREAD_CREATE", {"id": "1", "guild_id": "2"}),
+        ("GUILD_ROLE_UPDATE", {}),
+        ("SOMETHING_NEW", {"id": 1}),
+        ("TYPING_START", None),
+    ],
+)
+async def test_one_event_that_cannot_be_read_stops_nothing(dc: FakeDiscord, channel: DiscordChannel, event: str, data: object) -> None:
+    """The library would end the connection; here it is passed over, and what comes behind it is heard over the same session."""
+    async with running(dc, channel) as gateway:
+        dc.push(event, data)
+        dc.say(dc.dm(), "still there?")
+        await dc.wait_for(lambda: gateway.texts == ["still there?"])
+        assert len(dc.gateway.connects) == 1
+
+
+async def test_a_ready_that_cannot_be_read_is_an_error(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """Without it there is no session: the supervisor begins anew."""
+    await channel.start(MENU)
+    task = asyncio.create_task(channel.run(Gateway().accept))
+    await dc.online()
+    dc.push("READY", {"user": None})
+    with pytest.raises(Exception, match=r"."):
+        async with asyncio.timeout(5):
+            await task
+    assert not isinstance(task.exception(), ChannelError)
+
+
+async def test_sends_go_on_while_the_reading_begins_anew(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """The lanes need no gateway: between two runs, and after a failed start, they send."""
+    async with running(dc, channel):
+        pass
+    chat = Address("discord", str(dc.dm()))
+    await channel.send(chat, Piece("between"))
+    dc.fail(ME, 500)
+    with pytest.raises(Unknown):
+        await channel.start(MENU)
+    await channel.send(chat, Piece("after"))
+    async with running(dc, channel) as gateway:
+        dc.say(dc.dm(), "hello")
+        await dc.wait_for(lambda: gateway.texts == ["hello"])
+    assert dc.visible(int(chat.chat)) == ["between", "after"]
+    assert all(call.ok for call in dc.calls_of(SEND))
+
+
+async def test_heartbeats_keep_their_time(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """C03: also while thousands of messages come."""
+    dc.gateway.heartbeat_interval = 0.2
+    async with running(dc, channel) as gateway:
+        chat = dc.dm()
+        for n in range(2000):
+            dc.say(chat, f"{n}")
+        await dc.wait_for(lambda: len(gateway.texts) == 2000 and len(dc.gateway.heartbeats) > 5, timeout=15)
+        assert gateway.texts == [f"{n}" for n in range(2000)]
+        gaps = [b - a for a, b in pairwise(dc.gateway.heartbeats)]
+        assert max(gaps) < 1.0
+
+
+async def test_the_library_says_nothing_of_what_people_write(dc: FakeDiscord, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Below WARNING it logs every event whole; made by `make`, it does not."""
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("discord").setLevel(logging.NOTSET)
+    channel = make(Settings(api_base=dc.base_url), Context(dc.token, tmp_path, Sessions()))
+    async with running(dc, channel) as gateway:
+        dc.say(dc.dm(), "private words")
+        await dc.wait_for(lambda: gateway.texts)
+    await channel.close()
+    assert "private words" not in caplog.text
+    assert dc.token not in caplog.text
