@@ -163,6 +163,19 @@ def test_the_dashboard_shows_what_there_is() -> None:
     assert shown == set(labels)
 
 
+def test_each_metric_is_explained() -> None:
+    """docs/operations.md has all of them in its table, and none that there is not."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    table = text[text.index("| metric | what it tells |") : text.index("Worth an alert")]
+    told = [
+        name
+        for row in table.splitlines()
+        for name in re.findall(r"`((?:parlour|process)_[a-z_]+)[{`]", row.split("|")[1] if "|" in row else "")
+    ]
+    assert sorted(told) == sorted(NAMES)
+    assert set(re.findall(r"\b(?:parlour|process)_[a-z_]+\b", text)) <= NAMES
+
+
 def test_the_dashboard_holds_together() -> None:
     """Each panel has its own id, a title, and a place that no other has."""
     panels = json.loads((ROOT / "deploy" / "grafana.json").read_text())["panels"]
