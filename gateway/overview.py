@@ -136,6 +136,7 @@ def _process() -> Iterator[Reading]:
     """Of this process. Not by the library's collector: that one shows nothing under `ProcSubset=pid`, where our unit runs."""
     yield Reading(metrics.CPU, time.process_time())
     yield Reading(metrics.MEMORY, memory())
-    yield Reading(metrics.FILES_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield Reading(metrics.FILES_MOST, math.inf if most == resource.RLIM_INFINITY else most)
     with suppress(OSError):
         yield Reading(metrics.FILES, len(os.listdir("/proc/self/fd")))

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 BEAT = 0.5
 """Seconds between two looks at how late the loop is."""
-LINE = 5.0
+LINE = 2.0
 """Seconds between two status lines, at least."""
 
 

@@ -220,11 +220,9 @@ def test_upgrade_and_way_back(machine: Machine) -> None:
         assert machine.install().returncode == 0
     assert (machine.current(), machine.current("previous")) == ("1.2.0", "1.1.0")
     assert sorted(path.name.partition("-")[0] for path in (machine.root / "releases").iterdir()) == ["1.1.0", "1.2.0"]
-    for expected in ("1.1.0", "1.2.0", "1.1.0"):
+    for expected in ("1.1.0", "1.2.0"):
         assert machine.install("rollback").returncode == 0
         assert machine.parlour("--version").stdout == f"parlour {expected}\n"
-    assert machine.install().returncode == 0
-    assert (machine.current(), machine.current("previous")) == ("1.2.0", "1.1.0")
 
 
 def test_there_is_no_way_back_from_the_first(machine: Machine) -> None:
