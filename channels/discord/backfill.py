@@ -69,7 +69,9 @@ class Backfill:
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._history, self._read, self._intake, self._marks = history, read, intake, marks
-        self._backlog, self._clock, self._pause = backlog, clock, pause
+        self._clock, self._pause = clock, pause
+        self.backlog = backlog
+        """What is older than so many seconds is left; 0: nothing is."""
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._guilds: set[str] = set()
         self._until = 0.0
@@ -91,7 +93,7 @@ class Backfill:
         if self._marks.alive is None:
             self._marks.live(now)
             return
-        since = max(self._marks.alive - MARGIN, now - self._backlog if self._backlog else 0.0)
+        since = max(self._marks.alive - MARGIN, now - self.backlog if self.backlog else 0.0)
         self._floor, self._guilds, self._until, self._open = snowflake_at(since), set(guilds), now + GUILDS_SECONDS, True
         for chat, last in reversed(self._marks.direct.items()):
             self._plan(Place(chat), max(last, self._floor))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import structlog
 from aiohttp.web import RouteDef
 from discord.gateway import DiscordWebSocket
@@ -92,12 +93,13 @@ def ticket_of(reply_to: str) -> Ticket | None:
 
 class DiscordChannel:
     name = "discord"
+    adjustable = frozenset({"sends_per_second", "chat_per_second", "group_per_minute", "backlog"})
 
     def __init__(self, settings: Settings, context: Context, *, pace: Pace | None = None, heartbeat_seconds: float = 60.0) -> None:
         self._token = context.token or settings.token.reveal()
         self._parser = Parser()
         self.limits = LIMITS
-        self.pacing = Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
+        self.pacing = _pacing(settings)
         self.backlog = float(settings.backlog)
         self.streams = settings.streaming == "edit"
         self._settings = settings
@@ -177,6 +179,20 @@ class DiscordChannel:
     def last_sign_of_life(self) -> float:
         """Of the reading half: sends that work say nothing about whether messages come in."""
         return max(self._heard, self._client.heard if self._client is not None else 0.0)
+
+    def overdue(self) -> float:
+        return self._client.overdue() if self._client is not None else 0.0
+
+    def trouble(self) -> str:
+        if self._client is None or self._reading is None:
+            return ""
+        return self._client.problem or self._reading.intake.problem
+
+    def adjust(self, settings: msgspec.Struct) -> None:
+        assert isinstance(settings, Settings)
+        self.pacing, self.backlog = _pacing(settings), float(settings.backlog)
+        if self._reading is not None:
+            self._reading.backfill.backlog = self.backlog
 
     def routes(self) -> Sequence[RouteDef]:
         return ()
@@ -322,6 +338,10 @@ class DiscordChannel:
 
     async def _guild(self, guild_id: str) -> Guild:
         return convert(await self._http.get_guild(int(guild_id), with_counts=False), Guild)
+
+
+def _pacing(settings: Settings) -> Pacing:
+    return Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
 
 
 def _channel_id(address: Address) -> int:

@@ -12,6 +12,7 @@ the next one would bring the same event. Called by `reading`.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,6 +39,8 @@ HEARTBEAT_SECONDS = 60.0
 IDENTIFY_GAP = 5.0
 LONGEST_GAP = 120.0
 LONGEST_PAUSE = 30.0
+_SPARE = 30.0
+"""Seconds more than a step's own limit, before it counts as hanging: closing a dead socket takes some."""
 STEADY = 60.0
 """A connection that lived for so long was a good one: what fails after it is the first failure again."""
 
@@ -104,7 +107,7 @@ class Client(discord.Client):
         )
         self.http = http
         self._connection.http = http
-        self._hear, self._pace = hear, pace
+        self._hear, self._pace, self._silence = hear, pace, heartbeat_seconds
         self.heard = 0.0
         """When anything last came over the gateway, by the pace's clock."""
         self.connected = False
@@ -113,7 +116,9 @@ class Client(discord.Client):
         """All that Discord keeps for a session that goes on has come; for a new session, what began with it."""
         self.bad = 0
         """Events that could not be read, and were passed over."""
-        self._problem = ""
+        self.problem = ""
+        """What is wrong with the connection, in words; "" while all is well."""
+        self._due = math.inf
         parsers = dict(self._connection.parsers)
         self._connection.parsers.clear()
         for event, parse in parsers.items():
@@ -151,16 +156,31 @@ class Client(discord.Client):
 
     # ------------------------------------------------------------------------------------------------------------- the loop
 
+    def overdue(self) -> float:
+        """Seconds by which a step has outlasted its limit; 0.0 while none has, and while nothing is read."""
+        return max(0.0, self._pace.clock() - self._due)
+
+    def _within(self, seconds: float) -> None:
+        self._due = self._pace.clock() + seconds + _SPARE
+
     async def listen(self) -> NoReturn:
         """Until cancelled. Raises Denied where the gateway closes for good, and whatever is unexpected."""
+        try:
+            await self._listen()
+        finally:
+            self._due = math.inf
+
+    async def _listen(self) -> NoReturn:
         resume: dict[str, Any] = {}
         first = True
         while True:
+            self._within(LONGEST_PAUSE + LONGEST_GAP)
             if not first:
                 await self._pace.reconnect()
             first = False
             if not resume:
                 await self._pace.identify()
+            self._within(CONNECT_SECONDS)
             began = self._pace.clock()
             resumes = bool(resume)
             try:
@@ -186,6 +206,7 @@ class Client(discord.Client):
             socket = await asyncio.wait_for(DiscordWebSocket.from_client(self, initial=True, **known), CONNECT_SECONDS)
             self.ws = socket
             while True:
+                self._within(self._silence)
                 await socket.poll_event()
                 self.heard = self._pace.clock()
                 if not self.connected:
@@ -237,12 +258,12 @@ class Client(discord.Client):
 
     def _turn(self, problem: str) -> None:
         """A line when there begins to be a problem, and when there is none any more."""
-        if problem and not self._problem:
+        if problem and not self.problem:
             log.warning("the gateway has a problem", channel="discord", problem=problem)
-        elif self._problem and not problem and self.connected:
+        elif self.problem and not problem and self.connected:
             log.info("the gateway works again", channel="discord")
         if problem or self.connected:
-            self._problem = problem
+            self.problem = problem
 
 
 def _session(socket: DiscordWebSocket | None) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class Intake:
         self._items: deque[Item] = deque()
         self._held: Counter[str] = Counter()
         self._wake = asyncio.Event()
+        self.problem = ""
+        """What is wrong with storing, in words; "" while all is well."""
         self.lost: float | None = None
         """When the first thing was written for which there was no room."""
 
@@ -115,10 +117,12 @@ class Intake:
             try:
                 await self._accept([inbound for _, inbound in inputs])
             except OSError as error:
+                self.problem = f"messages cannot be stored: {error.strerror or type(error).__name__}"
                 if not failures:
                     log.error("messages cannot be stored, kept here", channel="discord", problem=error.strerror or type(error).__name__)
                 await self._pause(min(LONGEST_PAUSE, 2.0 ** min(failures, 10)))
                 return False
+            self.problem = ""
             if failures:
                 log.info("messages are stored again", channel="discord")
             for channel, inbound in inputs:

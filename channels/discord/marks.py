@@ -105,7 +105,7 @@ class Marks:
 def _read(path: Path) -> _File | None:
     try:
         return _decoder.decode(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, ValueError) as error:
         log.warning("cannot read what was heard, messages may be missed", channel="discord", path=str(path), problem=type(error).__name__)

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from channels.base import Accept, Address, ChannelError, Context, Denied, NotSent, Piece, Retry, Unknown
+from channels.base import Accept, Address, Adjustable, ChannelError, Context, Denied, NotSent, Pacing, Piece, Retry, Telling, Timed, Unknown
 from channels.discord.channel import DiscordChannel, make
 from channels.discord.client import Pace
 from channels.discord.settings import Settings
+from channels.settings import Seconds
 from tests.channels.discord.support import MENU, Gateway, Sessions, channel_for, running
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_state import COMMANDS, ME, SEND
@@ -321,3 +322,27 @@ async def test_the_library_says_nothing_of_what_people_write(dc: FakeDiscord, tm
     await channel.close()
     assert "private words" not in caplog.text
     assert dc.token not in caplog.text
+
+
+async def test_an_outage_shows_in_the_health(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """While the gateway is away the channel says so, goes on by itself, and does not count as hanging."""
+    assert isinstance(channel, Telling)
+    assert isinstance(channel, Timed)
+    assert (channel.trouble(), channel.overdue()) == ("", 0.0)
+    async with running(dc, channel):
+        await dc.wait_for(lambda: not channel.trouble())
+        await dc.stop()
+        await dc.wait_for(lambda: "cannot reach 127.0.0.1" in channel.trouble())
+        assert channel.overdue() == 0.0
+        await dc.start()
+        await dc.wait_for(lambda: not channel.trouble())
+    assert channel.overdue() == 0.0
+
+
+def test_what_may_change_while_it_runs(tmp_path: Path) -> None:
+    """Pacing and backlog, as the config has them."""
+    channel = channel_for(FakeDiscord(), tmp_path)
+    assert isinstance(channel, Adjustable)
+    channel.adjust(Settings(sends_per_second=7, chat_per_second=0.5, group_per_minute=9, backlog=Seconds(60)))
+    assert (channel.pacing, channel.backlog) == (Pacing(7, 0.5, 9), 60.0)
+    assert channel.adjustable == {"sends_per_second", "chat_per_second", "group_per_minute", "backlog"}
