@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.flow.account import Account, Seen
 from tests.flow.talk import LABEL, TAG, Said, Talk
+from tests.gateway.disk_tools import open_to_others
 
 Line = dict[str, Any]
 
@@ -67,6 +68,7 @@ class Audit:
             self._visible(account)
         self._requests()
         self._forgotten()
+        self.faults += [f"open to others: {each}" for each in open_to_others(data)]
 
     def verdict(self, kills: int) -> str:
         """For an assertion message."""
