@@ -337,8 +337,9 @@ class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
 class Desk(Protocol):
     """Reading access for a channel that shows whole conversations (the web page). Implemented by `gateway.desk`."""
 
-    async def sessions(self, address: Address, sender: Sender) -> list[SessionInfo]:
-        """All sessions of the chat, newest last; [] for a chat that never talked."""
+    async def sessions(self, address: Address, sender: Sender, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
+        """All sessions that the sender would speak in here, newest last; [] for a chat that never talked, and for who may not speak.
+        `direct` and `group` as in `Inbound`."""
 
     async def history(self, address: Address, sender: Sender, name: str = "", after: int = 0) -> list[Shown]:
         """What the chat's session `name` ("" the current one) shows behind seq `after`, as it stands after undo and retry: the newest

@@ -127,6 +127,10 @@ class Access:
         self._append(issued).add_done_callback(self._written)
         return Pair(PAIR.format(code=issued.code, person=issued.person))
 
+    def admits(self, inbound: Inbound) -> bool:
+        """Whether they may speak; nothing comes of the question."""
+        return isinstance(decide(self.rules, self._pairing.approved, inbound), Allow)
+
     def unsaid(self, inbound: Inbound) -> None:
         """The code could not be put on record and was not shown: the person's next message gets one."""
         self._pairing.withdraw(f"{inbound.address.channel}:{inbound.sender.id}")

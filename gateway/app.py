@@ -137,7 +137,7 @@ class Daemon:
         self.backend: Backend = importlib.import_module(BACKENDS[config.backend.kind]).make(config.backend)
         self.web_token = web_token(folder, config.http.token) if config.http.listen else ""
         mask.add([self.web_token])
-        desk = SessionDesk(self.sessions)
+        desk = SessionDesk(self.sessions, self.access, group_scope=options.group_scope)
         tokens = {name: secret.reveal() for name, secret in config.tokens.items()} | {"web": self.web_token}
         self.channels: dict[str, Channel] = {
             name: importlib.import_module(CHANNELS[name].module).make(

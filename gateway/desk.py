@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from channels.base import Address, Sender, SessionInfo, Shown
+from channels.base import Address, Inbound, Sender, SessionInfo, Shown
+from gateway.access import Access
 from gateway.errors import Corrupt, NoSession
 from gateway.message import SessionKey
 from gateway.sessions import SessionManager
@@ -13,11 +14,14 @@ from gateway.sessions import SessionManager
 class SessionDesk:
     """`channels.base.Desk` over the sessions."""
 
-    def __init__(self, sessions: SessionManager) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: SessionManager, access: Access, *, group_scope: str) -> None:
+        self._sessions, self._access = sessions, access
+        self._per_user = group_scope == "user"
 
-    async def sessions(self, address: Address, sender: Sender) -> list[SessionInfo]:
-        return await self._sessions.sessions(_key(address))
+    async def sessions(self, address: Address, sender: Sender, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
+        if not self._access.admits(Inbound("", address, sender, direct=direct, group=group)):
+            return []
+        return await self._sessions.sessions(_key(address, sender.id if self._per_user and not direct else ""))
 
     async def history(self, address: Address, sender: Sender, name: str = "", after: int = 0) -> list[Shown]:
         key = _key(address)
@@ -41,5 +45,5 @@ class SessionDesk:
         return shown
 
 
-def _key(address: Address) -> SessionKey:
-    return SessionKey(address.channel, address.chat, address.thread)
+def _key(address: Address, user: str = "") -> SessionKey:
+    return SessionKey(address.channel, address.chat, address.thread, user)

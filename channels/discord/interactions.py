@@ -55,7 +55,7 @@ class Interactions:
         if user is not None:
             try:
                 async with asyncio.timeout(SECONDS / 2):
-                    found = await self._desk.sessions(place.address, Sender(user.id))
+                    found = await self._desk.sessions(place.address, Sender(user.id), direct=not place.guild, group=place.guild)
             except (OSError, TimeoutError):
                 log.info("sessions not listed in time", channel="discord")
         await self._respond(interaction, {"type": _CHOICES, "data": {"choices": choices(found, typed)}})

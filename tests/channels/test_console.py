@@ -273,7 +273,7 @@ async def test_the_contract_of_a_channel(pipes: Pipes, tmp_path: Path) -> None:
     await channel.close()
 
     class Nobody:
-        async def sessions(self, address: object, sender: object) -> list[SessionInfo]:
+        async def sessions(self, address: object, sender: object, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
             return []
 
         async def history(self, address: object, sender: object, name: str = "", after: int = 0) -> list[Shown]:

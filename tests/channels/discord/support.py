@@ -53,7 +53,7 @@ class Sessions(Desk):
     def __init__(self, *names: str) -> None:
         self.names, self.asked = names, list[Address]()
 
-    async def sessions(self, address: Address, sender: object, *, direct: bool = True) -> list[SessionInfo]:
+    async def sessions(self, address: Address, sender: object, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
         self.asked.append(address)
         return [SessionInfo(name, name.title(), "", name == self.names[-1], 1) for name in self.names]
 

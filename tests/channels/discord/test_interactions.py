@@ -121,7 +121,7 @@ async def test_a_slow_or_failing_desk_completes_nothing_in_time(dc: FakeDiscord,
     """An empty list within the three seconds is better than none."""
 
     class Slow(Sessions):
-        async def sessions(self, address: object, sender: object, *, direct: bool = True) -> list[SessionInfo]:
+        async def sessions(self, address: object, sender: object, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
             if self.names:
                 raise OSError(5, "broken")
             await asyncio.Event().wait()

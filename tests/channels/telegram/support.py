@@ -33,7 +33,7 @@ class Gateway:
 
 
 class NoDesk(Desk):
-    async def sessions(self, address: object, sender: object) -> list[SessionInfo]:
+    async def sessions(self, address: object, sender: object, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
         return []
 
     async def history(self, address: object, sender: object, name: str = "", after: int = 0) -> list[Shown]:

@@ -54,7 +54,7 @@ class House:
                 self.seen.append(inbound)
                 self._queue.put_nowait(inbound)
 
-    async def sessions(self, address: Address, sender: Sender) -> list[SessionInfo]:
+    async def sessions(self, address: Address, sender: Sender, *, direct: bool = True, group: str = "") -> list[SessionInfo]:
         current = self.current.get(address.chat, "")
         return [
             SessionInfo(i.name, i.title, i.created, i.name == current, len(lines), i.parent, i.parent_seq)

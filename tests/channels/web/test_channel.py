@@ -344,7 +344,7 @@ async def test_a_disk_that_cannot_be_read_is_told() -> None:
     """503 with a sentence, for the list and for the history."""
 
     class Broken(House):
-        async def sessions(self, address: object, sender: object) -> list[object]:  # type: ignore[override]
+        async def sessions(self, address: object, sender: object, *, direct: bool = True, group: str = "") -> list[object]:  # type: ignore[override]
             raise OSError(5, "input/output")
 
         async def history(self, address: object, sender: object, name: str = "", after: int = 0) -> list[object]:  # type: ignore[override]
