@@ -79,6 +79,14 @@ async def served(folder: Path, text: str, dc: FakeDiscord) -> AsyncIterator[Daem
         yield daemon
 
 
+async def restarted(daemon: Daemon, dc: FakeDiscord) -> None:
+    """Killed and started again, and Discord knows of both: what is told from then on is heard."""
+    await daemon.kill()
+    await dc.wait_for(lambda: not dc.gateway.live, PATIENCE)
+    await daemon.start()
+    await dc.online(PATIENCE)
+
+
 # ------------------------------------------------------------------------------------------------------------------------ what is seen
 
 
