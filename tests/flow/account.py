@@ -86,6 +86,10 @@ class Account:
         book = self._book(one)
         if one.tag:
             self.before[one.tag] = list(book.turns)
+            if one.fails:  # nothing is asked behind it in this test, so that it need not be known what becomes of it
+                book.events.append(("user", one.id))
+                self.seen.append(Seen(one, text="The model's server did not accept the request."))
+                return
             book.turns.append(Turn(one, one.id))
             book.events += [("user", one.id), ("assistant", one.id)]
             self.turns.append((index, one.id))

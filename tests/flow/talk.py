@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.fakes.openai import DONE, Asked, End, FakeModel, Reply, Step, delta
+from tests.fakes.openai import DONE, Asked, End, FakeModel, Reply, Step, delta, refuses
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_rules import Json
 
@@ -50,6 +50,8 @@ class Said:
     text: str
     tag: str = ""
     """"" for a command."""
+    fails: bool = False
+    """The model's server will not take it."""
 
 
 class Talk:
@@ -69,27 +71,30 @@ class Talk:
         self.silent: set[str] = set()
         """Tags of the answers that did."""
         self._long: set[str] = set()
+        self._failing: set[str] = set()
         model.script(self._answer)
 
     # ---------------------------------------------------------------------------------------------------------------------- people
 
-    def say(self, place: Place, text: str, *, tag: str = "") -> Said:
+    def say(self, place: Place, text: str, *, tag: str = "", fails: bool = False) -> Said:
         """A message or a command; in a group the bot is addressed."""
         if place.chat < 0:
             words = text if text.startswith("/") else f"@{self.tg.username} {text}"
             number = self.tg.say(place.chat, words, thread=place.thread or None, user=place.user)
         else:
             number = self.tg.say(place.chat, text)
-        said = Said(f"telegram:{BOT}:{place.chat}:{number}", place, text, tag)
+        said = Said(f"telegram:{BOT}:{place.chat}:{number}", place, text, tag, fails)
         self.said.append(said)
         return said
 
-    def ask(self, place: Place, *, long: bool = False) -> Said:
+    def ask(self, place: Place, *, long: bool = False, fails: bool = False) -> Said:
         """A question that occurs once in the world."""
         tag = f"w{len(self.said)}x"
         if long:
             self._long.add(tag)
-        return self.say(place, f"{tag} what now", tag=tag)
+        if fails:
+            self._failing.add(tag)
+        return self.say(place, f"{tag} what now", tag=tag, fails=fails)
 
     def edit(self, said: Said) -> None:
         """Its author changes a question, which keeps its tag."""
@@ -121,6 +126,8 @@ class Talk:
         if not tags:
             return Reply([delta("I was asked nothing that I know. end"), delta(finish="stop"), DONE])
         tag = tags[-1]
+        if tag in self._failing:
+            return refuses(400, "no")
         label = f"{tag}.{len(self.given[tag]) + 1}"
         # The second answer is the shortest one, so that messages that the first one took up are left over.
         count = (10, 4, 7)[len(self.given[tag]) % 3] if tag in self._long else 1

@@ -42,7 +42,7 @@ MODEL = [Point("model", number) for number in (0, 1, 3, 5, 23, 24)]
 AGAIN = [Point(method, 0, before) for method in ("*", "sendMessage", "editMessageText", "deleteMessage") for before in (True, False)]
 """Where the second life is struck."""
 
-LONG, SHORT = "long", "short"
+LONG, SHORT, FAILS = "long", "short", "fails"
 STORIES: dict[str, list[Point]] = {
     LONG: SENDS + EDITS + MODEL,
     SHORT: SENDS[:4] + EDITS[:8] + MODEL[:3],
@@ -54,6 +54,7 @@ STORIES: dict[str, list[Point]] = {
     f"{SHORT} | /switch_nowhere": SENDS[:2],
     f"{SHORT} | /forget_yes": SENDS[:2],
     f"{SHORT} | /retry": SENDS[:2] + EDITS[:8],
+    f"{SHORT} | {LONG} {FAILS}": SENDS + EDITS[:4],
     f"{SHORT} | /fork_west {SHORT} /undo /switch_main {SHORT}": SENDS + EDITS[:8],
     f"{SHORT} | {LONG} {SHORT} /fork_west /retry": SENDS + EDITS + MODEL,
 }
@@ -67,8 +68,8 @@ CHATS = [(number, *play) for number, play in enumerate(PLAYS, 1)]
 def speak(talk: Talk, chat: int, words: str, point: Point | None = None) -> None:
     place = Place(chat)
     for word in words.split():
-        if word in {LONG, SHORT}:
-            said = talk.ask(place, long=word == LONG)
+        if word in {LONG, SHORT, FAILS}:
+            said = talk.ask(place, long=word == LONG, fails=word == FAILS)
             if point is not None and point.method == "model":
                 talk.hang[said.tag], point = point.number, None
         else:
