@@ -20,10 +20,9 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from channels.base import Adjustable, Channel, Context, Denied
-from gateway import __version__, reload, sdnotify
+from channels.base import Channel, Context, Denied
+from gateway import __version__, sdnotify
 from gateway.access import Access
-from gateway.backends.base import Adjustable as AdjustableBackend
 from gateway.backends.base import Backend
 from gateway.commands.table import MENU
 from gateway.config import Config
@@ -31,14 +30,14 @@ from gateway.control import ControlServer, Handler, socket_path
 from gateway.desk import SessionDesk
 from gateway.disk import lock_folder
 from gateway.diskwatch import DiskWatch
-from gateway.errors import ConfigError, ConfigErrors, StartError
+from gateway.errors import ConfigError, ConfigErrors
 from gateway.groups import GroupAdmins
 from gateway.health import Watch
 from gateway.httpd.report import Status, memory
 from gateway.httpd.token import web_token
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
-from gateway.logging import mask, threshold
+from gateway.logging import mask
 from gateway.message import SessionKey
 from gateway.metrics import Damage, Metrics
 from gateway.operations import Operations
@@ -47,11 +46,12 @@ from gateway.outbox.counted import counted
 from gateway.overview import Overview
 from gateway.pulse import Pulse
 from gateway.retention import Retention
-from gateway.router import Bounds, Router
-from gateway.runner import Model, Runners
+from gateway.router import Router
+from gateway.runner import Runners
 from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
 from gateway.supervisor import Supervisor
+from gateway.takeover import Takeover, model
 from gateway.tasks import Tasks
 from gateway.turn import run as ask
 from gateway.writer import Writer
@@ -118,7 +118,6 @@ class Daemon:
     """One process: its parts, and the order in which they begin and end."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
         folder = config.data_dir
         options = config.sessions
         self.metrics = Metrics()
@@ -157,7 +156,7 @@ class Daemon:
             outbox=self.outbox,
             access=self.access,
             admins=admins,
-            model=self._model(config),
+            model=model(config, self.backend),
             asking=ask,
             slots=config.backend.max_concurrent_turns,
             heard=self.watch.heard,
@@ -191,6 +190,20 @@ class Daemon:
             router=self.router,
             outbox=self.outbox,
         )
+        self._takeover = Takeover(
+            config,
+            channel_types,
+            access=self.access,
+            backend=self.backend,
+            channels=self.channels,
+            metrics=self.metrics,
+            outbox=self.outbox,
+            retention=self.retention,
+            router=self.router,
+            runners=self.runners,
+            sessions=self.sessions,
+            watch=self.watch,
+        )
         self.pulse = Pulse(
             stuck=lambda: "" if self._ending.is_set() else self.overview.stuck(),
             line=lambda: "finishing" if self._ending.is_set() else self.overview.line(),
@@ -203,19 +216,13 @@ class Daemon:
         self._denied: Denied | None = None
         self._started = False
         self._reload_wanted = False
-        self._reloading = asyncio.Lock()
-        """One reload after the other."""
         self._page = ""
         self._closers: list[Callable[[], Awaitable[object]]] = []
 
-    def _model(self, config: Config) -> Model:
-        return Model(
-            backend=self.backend,
-            system=config.backend.system_prompt,
-            history_messages=config.sessions.history_messages,
-            history_tokens=config.sessions.history_tokens,
-            max_chars=config.backend.max_answer_chars,
-        )
+    @property
+    def config(self) -> Config:
+        """As it is now, after reloads."""
+        return self._takeover.config
 
     # ------------------------------------------------------------------------------------------------------ what commands may use
 
@@ -321,41 +328,8 @@ class Daemon:
     def reload(self) -> None:
         """Read the config again, and take over what a running daemon can. Asked before the start is through, it is done behind it."""
         if self._started and not self._ending.is_set():
-            self._tasks.start(self._reload(), name="reload")
+            self._tasks.start(self._takeover.run(), name="reload")
         self._reload_wanted = not self._started
-
-    async def _reload(self) -> None:
-        async with self._reloading:
-            sdnotify.notify(*sdnotify.reloading())
-            try:
-                self._take_over(await asyncio.to_thread(reload.read, Path(self.config.path), channel_types(), os.environ))
-            except (ConfigErrors, StartError) as error:
-                self.metrics.reloads.add("refused")
-                log.error("config not taken over, the one that runs stays", faults=str(error).splitlines())
-            finally:
-                sdnotify.notify(sdnotify.READY)
-
-    def _take_over(self, wanted: Config) -> None:
-        """All of it or, where it raises StartError, nothing."""
-        mask.add(secret.reveal() for secret in wanted.hidden)
-        adjustable = {name: channel for name, channel in self.channels.items() if isinstance(channel, Adjustable)}
-        config, taken, restart = reload.plan(self.config, wanted, {name: channel.adjustable for name, channel in adjustable.items()})
-        if isinstance(self.backend, AdjustableBackend) and any(key.startswith("backend.") for key in taken):
-            self.backend.adjust(config.backend)
-            self.watch.again()
-        self.config = config
-        self.access.rules = config.access
-        self.router.bounds = Bounds(config.sessions.waiting, config.access.turns_per_day)
-        self.sessions.remember(config.sessions.history_messages, config.sessions.history_tokens)
-        self.runners.model = self._model(config)
-        self.retention.rules = config.retention
-        for name, channel in adjustable.items():
-            channel.adjust(config.channels[name])
-            self.outbox.repace(name)
-        self.metrics.reloads.add("taken")
-        threshold.set("info")  # whatever the level was or will be, this line is to be seen
-        log.info("config taken over", taken=taken, needs_restart=restart)
-        threshold.set(config.log.level)
 
     def _link(self) -> str:
         """Where the page is, with the token behind a #: so it gets into no server's log."""

@@ -1,0 +1,103 @@
+"""Carries a reload out: reads the config again, and has each part take over what a running daemon can (`gateway.reload` says what that is).
+
+A file with faults is refused whole, and what runs stays. Called by `gateway.app`, which owns the task that `run` is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from channels.base import Adjustable, Channel
+from gateway import reload, sdnotify
+from gateway.access import Access
+from gateway.backends.base import Adjustable as AdjustableBackend
+from gateway.backends.base import Backend
+from gateway.config import ChannelTypes, Config
+from gateway.errors import ConfigErrors, StartError
+from gateway.health import Watch
+from gateway.logging import mask, threshold
+from gateway.metrics import Metrics
+from gateway.outbox import Outbox
+from gateway.retention import Retention
+from gateway.router import Bounds, Router
+from gateway.runner import Model, Runners
+from gateway.sessions import SessionManager
+
+log = structlog.get_logger(__name__)
+
+
+def model(config: Config, backend: Backend) -> Model:
+    """What a turn is asked with."""
+    return Model(
+        backend=backend,
+        system=config.backend.system_prompt,
+        history_messages=config.sessions.history_messages,
+        history_tokens=config.sessions.history_tokens,
+        max_chars=config.backend.max_answer_chars,
+    )
+
+
+class Takeover:
+    """`config` is what the daemon runs with now."""
+
+    def __init__(
+        self,
+        config: Config,
+        channel_types: Callable[[], ChannelTypes],
+        *,
+        access: Access,
+        backend: Backend,
+        channels: Mapping[str, Channel],
+        metrics: Metrics,
+        outbox: Outbox,
+        retention: Retention,
+        router: Router,
+        runners: Runners,
+        sessions: SessionManager,
+        watch: Watch,
+    ) -> None:
+        self.config = config
+        self._types, self._metrics = channel_types, metrics
+        self._access, self._backend, self._outbox, self._retention = access, backend, outbox, retention
+        self._router, self._runners, self._sessions, self._watch = router, runners, sessions, watch
+        self._adjustable = {name: channel for name, channel in channels.items() if isinstance(channel, Adjustable)}
+        self._one = asyncio.Lock()
+        """One reload after the other."""
+
+    async def run(self) -> None:
+        """One reload. Never raises for what is in the file."""
+        async with self._one:
+            sdnotify.notify(*sdnotify.reloading())
+            try:
+                self._take_over(await asyncio.to_thread(reload.read, Path(self.config.path), self._types(), os.environ))
+            except (ConfigErrors, StartError) as error:
+                self._metrics.reloads.add("refused")
+                log.error("config not taken over, the one that runs stays", faults=str(error).splitlines())
+            finally:
+                sdnotify.notify(sdnotify.READY)
+
+    def _take_over(self, wanted: Config) -> None:
+        """All of it or, where it raises StartError, nothing."""
+        mask.add(secret.reveal() for secret in wanted.hidden)
+        config, taken, restart = reload.plan(self.config, wanted, {name: channel.adjustable for name, channel in self._adjustable.items()})
+        if isinstance(self._backend, AdjustableBackend) and any(key.startswith("backend.") for key in taken):
+            self._backend.adjust(config.backend)
+            self._watch.again()
+        self.config = config
+        self._access.rules = config.access
+        self._router.bounds = Bounds(config.sessions.waiting, config.access.turns_per_day)
+        self._sessions.remember(config.sessions.history_messages, config.sessions.history_tokens)
+        self._runners.model = model(config, self._backend)
+        self._retention.rules = config.retention
+        for name, channel in self._adjustable.items():
+            channel.adjust(config.channels[name])
+            self._outbox.repace(name)
+        self._metrics.reloads.add("taken")
+        threshold.set("info")  # whatever the level was or will be, this line is to be seen
+        log.info("config taken over", taken=taken, needs_restart=restart)
+        threshold.set(config.log.level)
