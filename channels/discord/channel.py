@@ -162,6 +162,8 @@ class DiscordChannel:
             self._marks,
             self._interactions,
             backlog=self.backlog,
+            # Ids tell Discord's time, so that ours is set by it.
+            clock=lambda: time.time() + (self._http.ahead() or 0.0),
         )
         try:
             await self._reading.run()

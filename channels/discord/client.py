@@ -26,6 +26,7 @@ from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 
 from channels.base import ChannelError, Denied, Unknown
 from channels.discord.errors import BAD_TOKEN
+from channels.discord.payloads import FAULTS
 from channels.discord.transport import Http, unreached
 
 log = structlog.get_logger(__name__)
@@ -54,8 +55,12 @@ _FINAL = {
     4013: f"Discord refuses the intents that we ask for (4013): look whether the Message Content intent is switched on {_PORTAL}",
     4014: MISSING_INTENT,
 }
+_GOES_ON, _IS_OVER = 4000, 1000
+"""Codes with which we close: the session may be gone on with; it is over, and the bot is shown as offline at once."""
 _KEPT = ("READY", "RESUMED", "GUILD_", "CHANNEL_", "THREAD_")
 _UNUSED = ("GUILD_MEMBER", "GUILD_EMOJIS", "GUILD_STICKERS", "GUILD_SCHEDULED", "GUILD_SOUNDBOARD", "GUILD_AUDIT", "CHANNEL_PINS")
+_UNREADABLE = (*FAULTS, ArithmeticError, AssertionError, discord.DiscordException)
+"""What the library's parsers raise for what they cannot read."""
 _RAW = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE")
 
 
@@ -131,7 +136,7 @@ class Client(discord.Client):
         def guarded(data: Any) -> None:
             try:
                 parse(data)
-            except Exception as error:
+            except _UNREADABLE as error:
                 if event == "READY":
                     raise
                 self._pass_over(event, error)
@@ -193,7 +198,7 @@ class Client(discord.Client):
                 problem = self._why(error)
             self.connected = self.synced = False
             lasted = self._pace.clock() - began
-            self._pace.lasted(lasted if not problem else 0.0)
+            self._pace.lasted(lasted)
             if resumes and not problem and not resume and lasted < STEADY:
                 log.info("the session cannot be resumed, a new one begins", channel="discord")
             self._turn(problem)
@@ -202,6 +207,7 @@ class Client(discord.Client):
         """One socket, from its opening to its end. Gives what the next one needs to go on with the session; {} for a new session."""
         known = dict(resume)
         socket: DiscordWebSocket | None = None
+        code = _GOES_ON
         try:
             socket = await asyncio.wait_for(DiscordWebSocket.from_client(self, initial=True, **known), CONNECT_SECONDS)
             self.ws = socket
@@ -224,23 +230,25 @@ class Client(discord.Client):
             if error.code in _FINAL:
                 raise Denied(_FINAL[error.code]) from None
             return {}
+        except asyncio.CancelledError:
+            code = _IS_OVER
+            raise
         finally:
-            # Also one that `from_client` opened and did not live to give us.
-            await self._close_socket(socket)
+            await self._close_socket(socket, code)
 
     async def renew(self) -> None:
         """Begin a new session, with what was missed fetched from the history."""
         if self.ws is not None:
             self.ws.session_id = None
-            await self.ws.close(4000)
+            await self.ws.close(_GOES_ON)
 
-    async def _close_socket(self, socket: DiscordWebSocket | None) -> None:
-        """Not with 1000: the session may be gone on with."""
+    async def _close_socket(self, socket: DiscordWebSocket | None, code: int) -> None:
+        """Also one that `from_client` opened and did not live to give us."""
         assert isinstance(self.http, Http)
         opened, self.http.socket = self.http.socket, None
         try:
             if socket is not None:
-                await socket.close(4000)
+                await socket.close(code)
             elif opened is not None:
                 await opened.close()
         except (OSError, aiohttp.ClientError):

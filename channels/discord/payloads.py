@@ -12,8 +12,8 @@ import msgspec
 
 EPOCH_MS = 1_420_070_400_000
 """Discord's: ids count milliseconds from here."""
-FAULTS = (msgspec.ValidationError, ValueError, TypeError, KeyError, RecursionError)
-"""What reading JSON of an unexpected shape can raise."""
+FAULTS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What reading JSON of an unexpected shape can raise; msgspec's errors are ValueErrors."""
 
 T = TypeVar("T")
 

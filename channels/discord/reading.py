@@ -36,7 +36,7 @@ _SHUT_SECONDS = 1.0
 
 
 class Reading:
-    """`warned` is called once with what the operator should know, `clock` gives seconds since the epoch."""
+    """`clock` gives seconds since the epoch, as Discord counts them."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Reading:
             self._note()
             await self._marks.save()
 
-    async def _shut(self) -> None:
+    async def _shut(self, seconds: float = _SHUT_SECONDS) -> None:
         """What is under way gets a moment, then it ends."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=_SHUT_SECONDS)
+            _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)

@@ -9,16 +9,45 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from channels.base import Accept, Address, Adjustable, ChannelError, Context, Denied, NotSent, Pacing, Piece, Retry, Telling, Timed, Unknown
 from channels.discord.channel import DiscordChannel, make
-from channels.discord.client import Pace
+from channels.discord.client import Client, Pace
+from channels.discord.interactions import Interactions
+from channels.discord.marks import Marks
+from channels.discord.places import Places
+from channels.discord.reading import Reading
 from channels.discord.settings import Settings
+from channels.discord.transport import Http
 from channels.settings import Seconds
-from tests.channels.discord.support import MENU, Gateway, Sessions, channel_for, running
+from tests.channels.discord.support import MENU, Gateway, Sessions, channel_for, quick, running
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_state import COMMANDS, ME, SEND
+
+_EVENTS = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE", "GUILD_CREATE", "READY", "THREAD_UPDATE", "CHANNEL_CREATE")
+_KEYS = (
+    "id",
+    "channel_id",
+    "guild_id",
+    "author",
+    "content",
+    "type",
+    "token",
+    "data",
+    "user",
+    "channel",
+    "guilds",
+    "channels",
+    "threads",
+    "mentions",
+)
+_LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-1, 12), st.sampled_from(("1", "600", "", "x", "<@600> hi")))
+_JSON = st.recursive(
+    _LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4)), max_leaves=8
+)
 
 
 async def ended(channel: DiscordChannel, accept: Accept) -> Exception:
@@ -322,6 +351,33 @@ async def test_the_library_says_nothing_of_what_people_write(dc: FakeDiscord, tm
     await channel.close()
     assert "private words" not in caplog.text
     assert dc.token not in caplog.text
+
+
+async def test_the_end_is_said_to_the_gateway(dc: FakeDiscord, channel: DiscordChannel) -> None:
+    """The bot does not stay online for a minute after the daemon has ended."""
+    async with running(dc, channel):
+        pass
+    await dc.wait_for(lambda: dc.gateway.closes == [1000])
+
+
+@given(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=8), st.sampled_from(_EVENTS))
+@settings(max_examples=200, deadline=None)
+def test_no_event_breaks_the_reading(data: dict[str, object], event: str) -> None:
+    """Whatever shape it has: it is heard, or passed over."""
+
+    async def hear() -> None:
+        http = Http()
+        client = Client(http, lambda event, data: None, quick())
+        marks = Marks(Path("/nonexistent"))
+        marks.live(1.0)
+        places = Places(lambda channel: asyncio.sleep(1e9, None))  # type: ignore[arg-type]  # never answers
+        reading = Reading(http, client, "600", Gateway().accept, places, marks, Interactions(http, Sessions()), backlog=0)
+        for parse in (client._connection.parsers[event],) if event != "READY" else ():
+            parse(data)
+        reading.hear(event, data)
+        await reading._shut(0.0)
+
+    asyncio.run(hear())
 
 
 async def test_an_outage_shows_in_the_health(dc: FakeDiscord, channel: DiscordChannel) -> None:
