@@ -111,7 +111,7 @@ class Audit:
     # ----------------------------------------------------------------------------------------------------------------------- disk
 
     def _disk(self, account: Account) -> None:
-        folder = self.data / "sessions" / "telegram" / account.folder
+        folder = self.data / "sessions" / self.talk.network / account.folder
         found = {path.stem for path in folder.glob("*.jsonl")} - {"_chat"}
         if found != set(account.books):
             self._fault(f"{account.folder}: sessions {sorted(found)}, expected {sorted(account.books)}")

@@ -136,8 +136,8 @@ def fetched(dc: FakeDiscord, channel: int | None = None) -> list[Call]:
 
 def texts_of(call: Call) -> list[Json]:
     """The parts of a request that make or change a message."""
-    if call.route.startswith("GET") or not isinstance(call.body, dict):
-        return []
+    if call.route.startswith("GET") or not call.body or not isinstance(call.body, dict):
+        return []  # also what a kill cut off before it was here
     if call.route == CALLBACK:
         return [call.body["data"]] if call.body.get("type") in (4, 5, 7) else []
     return [call.body] if "messages" in call.route or call.route.startswith("POST /webhooks") else []

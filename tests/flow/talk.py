@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tests.fakes.openai import DONE, Asked, End, FakeModel, Reply, Step, delta, refuses
 from tests.fakes.telegram import FakeTelegram
@@ -57,6 +58,9 @@ class Said:
 class Talk:
     """All that is said by people and by the model, in order."""
 
+    network: ClassVar[str] = "telegram"
+    bot: ClassVar[int] = BOT
+
     def __init__(self, tg: FakeTelegram, model: FakeModel, *, delay: float = 0.02) -> None:
         self.tg, self.model, self.delay = tg, model, delay
         self.said: list[Said] = []
@@ -83,7 +87,7 @@ class Talk:
             number = self.tg.say(place.chat, words, thread=place.thread or None, user=place.user)
         else:
             number = self.tg.say(place.chat, text)
-        said = Said(f"telegram:{BOT}:{place.chat}:{number}", place, text, tag, fails)
+        said = Said(f"{self.network}:{self.bot}:{place.chat}:{number}", place, text, tag, fails)
         self.said.append(said)
         return said
 
