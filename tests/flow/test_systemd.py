@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ printf '[Service]\\nWatchdogSec=2\\nRestartSec=1\\n' >/etc/systemd/system/parlou
 
 
 def usable() -> bool:
-    """The service can run this Python with these packages: not below /root or /home, which it does not see."""
-    return PYTHON.exists() and not re.match(r"/(root|home)/", PACKAGES)
+    """The service can run this Python with these packages: of the same version, and not below /root or /home, which it does not see."""
+    return PYTHON.exists() and sys.version_info[:2] == (3, 11) and not re.match(r"/(root|home|tmp)/", PACKAGES)
 
 
 @pytest.mark.slow
