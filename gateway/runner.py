@@ -261,7 +261,10 @@ class Runners:
             else:
                 self._deliver_answer(key, session, pending, effect.answer, None)
             return
-        if not pending.session or (effect and effect.gone):
+        # Lower than the record says: a line that was being written then went with the process, and its number is given anew. What this
+        # input does from here on would not be found behind the old one.
+        lower = session.name == pending.session and session.last < pending.last_seq
+        if not pending.session or (effect and effect.gone) or lower:
             await asyncio.shield(self._inbox.started(input_id, session.name, session.last))
         if command is None:
             question = effect.question if effect else None

@@ -105,3 +105,24 @@ async def test_a_question_that_others_overtook_is_not_asked_again(core: Core) ->
     assert core.seen()[2:] == [NOT_STORED]
     assert len(core.model.asked) == 2
     assert await core.ask("bye") == "Heard: bye"
+
+
+async def test_a_question_is_put_down_once_where_the_journal_was_ahead_of_the_session(core: Core) -> None:
+    """A line that was on its way into the session when the turn was put on record as started is lost with the process, which dies twice
+    more: where the session stands lower than the record says, the question's own line is found again all the same."""
+    await core.ask("hello")
+    late = core.inbound("late")
+    await core.inbox.put([Entry(Input(late, "net:1", time.time()))])
+    async with core.sessions.hold(SessionKey("net", "1")):
+        session = await core.sessions.open(SessionKey("net", "1"), "main")
+        await core.inbox.started(late.id, "main", session.last + 2)
+    for _ in range(2):
+        core.model.then(asyncio.Event())
+        await core.restart()
+        await core.running()
+    await core.restart()
+    await core.quiet()
+    assert core.seen() == ["Heard: hello", "Heard: late"]
+    assert core.model.asked[-1] == [("user", "hello"), ("assistant", "Heard: hello"), ("user", "late")]
+    session = await core.sessions.open(SessionKey("net", "1"), "main")
+    assert [message.content for message in session.messages if message.role == "user"] == ["hello", "late"]
