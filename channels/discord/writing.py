@@ -184,7 +184,7 @@ def _escapes(text: str, spans: Sequence[Span], fixed: _Verbatim) -> list[int]:
     at = [found.start() for pattern in (_ALWAYS, _DOUBLED, _ANGLE, _EMOJI, _TO_ADDRESS) for found in pattern.finditer(text)]
     at += (found.start(1) for found in _LINE.finditer(text))
     at += _numbers(text, spans)
-    borders = {border for span in spans for border in (span.start, span.end)}
+    borders = {border for span in spans for border in (span.start, span.end)} | {start for start, _ in fixed.bracketed}
     for found in _UNDERSCORE.finditer(text):
         # One inside a word can begin something, but nothing can end at one.
         start, end = found.span()

@@ -194,6 +194,7 @@ def test_emphasis_may_nest(source: str, kinds: list[str]) -> None:
         ("a_bd_**b**", "a_bd_b"),
         ("~~s~~_c", "s_c"),
         ("`c`*`c`*", "cc"),
+        ("a_bd_http://q<@12>", "a_bd_http://q<@12>"),
     ],
 )
 def test_emphasis_that_would_be_read_otherwise_is_left_out(source: str, text: str) -> None:
