@@ -81,16 +81,20 @@ class Daemon:
     async def kill(self) -> None:
         """kill -9; it may be dead already."""
         assert self.process is not None
-        if self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.process.pid, signal.SIGKILL)
+        self._signal(self.process, signal.SIGKILL)
         await self.process.wait()
+
+    @staticmethod
+    def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+        """Past subprocess, which would take the end of a process that is dead already away from asyncio."""
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
 
     async def stop(self, timeout: float = 30.0) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
+        self._signal(self.process, signal.SIGTERM)
         async with asyncio.timeout(timeout):
             return await self.process.wait()
 
