@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from channels import markup
 from channels.base import Limits, Piece, Span
-from channels.discord.writing import is_blank, reaches, verbatim, write
+from channels.discord.writing import reaches, verbatim, visible, write
 from channels.inlines import Mark
 from channels.markup import Rich
 from channels.split import split, units
@@ -164,11 +164,7 @@ def _cut(span: Span, text: str, whole: Sequence[tuple[int, int]]) -> Iterator[Sp
         (start, end) for start, end in near if start < span.start < end or start < span.end < end or not _MARKS.isdisjoint(text[start:end])
     ]
     for start, end in (*holes, (span.end, span.end)):
-        first, last = at, min(start, span.end)
-        while first < last and is_blank(text[first]):
-            first += 1
-        while last > first and is_blank(text[last - 1]):
-            last -= 1
+        first, last = visible(text, at, min(start, span.end), near)
         if first < last:
             yield Span(span.kind, first, last)
         at = max(at, end)

@@ -80,10 +80,11 @@ def write(text: str, spans: tuple[Span, ...]) -> str:
         inserts.setdefault(at, []).append(words)
 
     quotes = [span for span in spans if span.kind == "quote"]
+    codes = [(span.start, span.end) for span in spans if span.kind == "code"]
     closing: list[tuple[int, str]] = []
     opening: list[tuple[int, str]] = []
     for span in spans:
-        for start, end, before, after in _marks(text, span, quotes):
+        for start, end, before, after in _marks(text, span, quotes, codes):
             opening.append((start, before))
             closing.append((end, after))
     # At one place: first what ends there, the inner before the outer; then the quote's mark; then what begins, and what escapes.
@@ -117,7 +118,7 @@ def write(text: str, spans: tuple[Span, ...]) -> str:
 # --------------------------------------------------------------------------------------------------------------------------- markers
 
 
-def _marks(text: str, span: Span, quotes: Sequence[Span]) -> Iterator[tuple[int, int, str, str]]:
+def _marks(text: str, span: Span, quotes: Sequence[Span], codes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, str, str]]:
     start, end = span.start, span.end
     if span.kind == "pre":
         newline = "\n> " if _inside(start, quotes) else "\n"
@@ -131,10 +132,7 @@ def _marks(text: str, span: Span, quotes: Sequence[Span]) -> Iterator[tuple[int,
     elif span.kind == "link":
         yield start, end, "[", f"]({span.value})"
     elif span.kind in MARKERS:
-        while start < end and is_blank(text[start]):
-            start += 1
-        while end > start and is_blank(text[end - 1]):
-            end -= 1
+        start, end = visible(text, start, end, codes)
         if start < end:
             yield start, end, MARKERS[span.kind], MARKERS[span.kind]
 
@@ -145,6 +143,16 @@ def fence(code: str) -> str:
     if code[:1] == "`" or code[-1:] == "`":
         return ""
     return "" if {1, 2} <= runs else "``" if 1 in runs else "`"
+
+
+def visible(text: str, start: int, end: int, codes: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """A stretch of text without the blanks at its ends; code is no blank, whatever is in it."""
+    solid = {border for code in codes for border in code}
+    while start < end and is_blank(text[start]) and start not in solid:
+        start += 1
+    while end > start and is_blank(text[end - 1]) and end not in solid:
+        end -= 1
+    return start, end
 
 
 def is_blank(char: str) -> bool:

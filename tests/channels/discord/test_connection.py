@@ -361,7 +361,7 @@ async def test_the_end_is_said_to_the_gateway(dc: FakeDiscord, channel: DiscordC
 
 
 @given(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=8), st.sampled_from(_EVENTS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_event_breaks_the_reading(data: dict[str, object], event: str) -> None:
     """Whatever shape it has: it is heard, or passed over."""
 

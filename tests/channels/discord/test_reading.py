@@ -172,7 +172,7 @@ async def test_withheld_words_are_told_once(dc: FakeDiscord, channel: DiscordCha
 async def test_a_full_disk_keeps_what_was_heard(dc: FakeDiscord, channel: DiscordChannel) -> None:
     """Discord never repeats: what could not be stored is handed over again until it is, in order, once."""
     gateway = Gateway()
-    gateway.full = 2
+    gateway.full = 1
     async with running(dc, channel, gateway):
         chat = dc.dm()
         for n in range(5):

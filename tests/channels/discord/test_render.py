@@ -195,6 +195,7 @@ def test_emphasis_may_nest(source: str, kinds: list[str]) -> None:
         ("~~s~~_c", "s_c"),
         ("`c`*`c`*", "cc"),
         ("a_bd_http://q<@12>", "a_bd_http://q<@12>"),
+        ("x *```\nw2```py*", "x  w2py"),
     ],
 )
 def test_emphasis_that_would_be_read_otherwise_is_left_out(source: str, text: str) -> None:
