@@ -13,7 +13,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,7 +24,6 @@ from discord.http import Route
 
 from channels.base import (
     FOLLOWS,
-    TICKET,
     Accept,
     Address,
     Button,
@@ -40,34 +38,29 @@ from channels.base import (
     Refused,
     Unknown,
 )
+from channels.discord.admins import administers
+from channels.discord.bodies import Ticket, compose, naming, ticket_of
 from channels.discord.client import MISSING_INTENT, Client, Pace, gateway_of
 from channels.discord.commands import Registry
 from channels.discord.errors import expired, no_target, translate
-from channels.discord.interactions import NO_MENTIONS, Interactions
+from channels.discord.interactions import Interactions
 from channels.discord.marks import Marks
-from channels.discord.payloads import FAULTS, Channel, Guild, Member, convert
+from channels.discord.payloads import FAULTS, Channel, convert
 from channels.discord.places import Places
 from channels.discord.reading import Reading
 from channels.discord.render import LIMITS, render
 from channels.discord.settings import Settings
-from channels.discord.transport import Http, Refusal
+from channels.discord.transport import Http
 from channels.markup import Parser
-from channels.split import units
 
 log = structlog.get_logger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_NO_PREVIEWS = 4
-_DATA_LIMIT = 100
-_LABEL_LIMIT = 80
-_ROW, _ROWS = 5, 5
 _REMEMBERED = 2000
 _REPEATS = (0.5, 1.5)
 """Pauses before the repeats of what may be repeated, where nobody can say what became of it."""
-_ADMINISTRATOR, _MANAGE_GUILD = 1 << 3, 1 << 5
-_NO_MEMBER = frozenset({10007, 10013})
 _NONSENSE = "the answer is not what Discord sends"
 
 
@@ -75,20 +68,6 @@ def make(settings: Settings, context: Context) -> DiscordChannel:
     """Called by `gateway.app`. Below WARNING the library logs what people write; that is never wanted, whoever sets the log up."""
     logging.getLogger("discord").setLevel(logging.WARNING)
     return DiscordChannel(settings, context)
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """What an answer to a slash command needs."""
-
-    interaction: str
-    user: str
-    token: str
-
-
-def ticket_of(reply_to: str) -> Ticket | None:
-    parts = reply_to.removeprefix(FOLLOWS).removeprefix(TICKET).split(":", 2)
-    return Ticket(*parts) if TICKET in reply_to and len(parts) == 3 and parts[2] else None
 
 
 class DiscordChannel:
@@ -205,7 +184,7 @@ class DiscordChannel:
         return render(markdown, self._parser.parse)
 
     async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
-        body = _body(piece.text, buttons)
+        body = compose(piece.text, buttons)
         if ticket := ticket_of(reply_to):
             return await self._answer(address, ticket, body, nonce, follows=reply_to.startswith(FOLLOWS))
         return await self._post(address, body, reply_to, nonce)
@@ -245,18 +224,18 @@ class DiscordChannel:
             return message_id
         if follows:
             return await self._post(address, body, "", nonce)
-        named = _naming(ticket.user, body["content"])
+        named = naming(ticket.user, body["content"])
         if named is None:
-            await self._post(address, _body(f"<@{ticket.user}>", ()), "", nonce[::-1])
+            await self._post(address, compose(f"<@{ticket.user}>", ()), "", nonce[::-1])
             return await self._post(address, body, "", nonce)
         message_id = await self._post(address, body | {"content": named}, "", nonce)
         _remember(self._named, message_id, ticket.user)
         return message_id
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
-        body = _body(piece.text, buttons)
+        body = compose(piece.text, buttons)
         if user := self._named.get(message_id):
-            body["content"] = _naming(user, piece.text) or piece.text
+            body["content"] = naming(user, piece.text) or piece.text
         await self._change("PATCH", address, message_id, body)
 
     async def delete(self, address: Address, message_id: str) -> None:
@@ -316,30 +295,16 @@ class DiscordChannel:
     async def is_admin(self, address: Address, user_id: str) -> bool:
         try:
             guild_id = self._places.guild_of(address.chat) or (await self._channel(address.chat)).guild_id
-            if not guild_id:
-                return False
-            member = convert(await self._http.get_member(int(guild_id), int(user_id)), Member)
-            guild = await self._guild(guild_id)
-        except Refusal as error:
-            if error.code in _NO_MEMBER:
-                return False
+            return bool(guild_id) and await administers(self._http, guild_id or "", user_id)
+        except ChannelError as error:
             raise translate(error) from None
         except FAULTS:
             raise Unknown(_NONSENSE) from None
-        held = {guild.id, *member.roles}
-        granted = 0
-        for role in guild.roles:
-            if role.id in held and role.permissions.isdecimal():
-                granted |= int(role.permissions)
-        return guild.owner_id == user_id or bool(granted & (_ADMINISTRATOR | _MANAGE_GUILD))
 
     async def _channel(self, channel: str) -> Channel:
         if not channel.isdecimal():
             raise Refused("this is no address of Discord's")
         return convert(await self._http.get_channel(int(channel)), Channel)
-
-    async def _guild(self, guild_id: str) -> Guild:
-        return convert(await self._http.get_guild(int(guild_id), with_counts=False), Guild)
 
 
 def _pacing(settings: Settings) -> Pacing:
@@ -352,36 +317,6 @@ def _channel_id(address: Address) -> int:
     if not channel.isdecimal():
         raise Refused("this is no address of Discord's")
     return int(channel)
-
-
-def _body(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
-    return {"content": text, "allowed_mentions": NO_MENTIONS, "components": _rows(buttons), "flags": _NO_PREVIEWS}
-
-
-def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
-    """Rows of buttons, five at most of five. One whose data is too long or stands twice would cost the whole message, so it is left out."""
-    fit: dict[str, Button] = {}
-    for button in buttons:
-        if button.label.strip() and 1 <= units(button.data) <= _DATA_LIMIT:
-            fit.setdefault(button.data, button)
-    if len(fit) < len(buttons) or len(fit) > _ROW * _ROWS:
-        log.warning("buttons left out", channel="discord", count=len(buttons) - min(len(fit), _ROW * _ROWS))
-    keys = [
-        {"type": 2, "style": 2, "label": _label(button.label), "custom_id": button.data} for button in list(fit.values())[: _ROW * _ROWS]
-    ]
-    return [{"type": 1, "components": keys[at : at + _ROW]} for at in range(0, len(keys), _ROW)]
-
-
-def _label(text: str) -> str:
-    while units(text) > _LABEL_LIMIT:
-        text = text[:-2].rstrip() + "…"
-    return text
-
-
-def _naming(user: str, text: str) -> str | None:
-    """A text that names whom it is for; None where there is no room for it."""
-    named = f"<@{user}>\n{text}"
-    return named if units(named) <= LIMITS.units else None
 
 
 def _message_id(answer: object) -> str:

@@ -15,6 +15,7 @@ import structlog
 from discord.http import Route
 
 from channels.base import ChannelError, Desk, Sender, SessionInfo
+from channels.discord.bodies import NO_MENTIONS
 from channels.discord.parse import asker
 from channels.discord.payloads import Interaction
 from channels.discord.places import Place
@@ -30,9 +31,6 @@ _LONGEST = 100
 _DEFER, _DEFER_UPDATE, _CHOICES = 5, 6, 8
 _TOO_LATE = frozenset({10062, 40060})
 """Three seconds have passed; or this very one has been answered (told twice, or by another program with our token)."""
-
-NO_MENTIONS: dict[str, Any] = {"parse": [], "replied_user": False}
-"""Goes with every text: whatever is in it, nobody is pinged."""
 
 
 class Interactions:

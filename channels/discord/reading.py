@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import discord
@@ -136,7 +136,7 @@ class Reading:
             return
         item = self.intake.add(channel, made_at(message.id), inbound if place else None)
         if item is not None and place is None:
-            self._start(self._place(item, message, edited=edited), "discord place")
+            self._start(self._place(item, message, edited=edited), "discord place", sure=True)
         if self.intake.waits(channel):
             self.backfill.hurry(channel)
 
@@ -209,9 +209,9 @@ class Reading:
         finally:
             self.intake.settle(item, inbound)
 
-    def _start(self, work: Any, name: str, *, sure: bool = False) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], name: str, *, sure: bool = False) -> None:
         """Beside the reading. What has an item in the intake is `sure`: without it the item would never be settled."""
-        if len(self._tasks) >= MOST_TASKS and not sure and not name.endswith("place"):
+        if len(self._tasks) >= MOST_TASKS and not sure:
             work.close()
             log.warning("too much to answer at once, left out", channel="discord", what=name)
             return

@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from channels.base import Address, Button, ChannelError, Desk, Inbound, Piece, SessionInfo, Unknown
-from channels.discord.channel import DiscordChannel, ticket_of
+from channels.discord.bodies import ticket_of
+from channels.discord.channel import DiscordChannel
 from channels.discord.interactions import choices
 from tests.channels.discord.support import Gateway, Sessions, channel_for, running
 from tests.fakes.discord import FakeDiscord
