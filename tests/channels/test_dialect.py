@@ -187,13 +187,14 @@ def test_deep_nesting_is_text_and_loses_nothing() -> None:
     ],
 )
 def test_hostile_text_takes_linear_time(unit: str) -> None:
-    """Ten times the text takes not much more than ten times as long, whatever is repeated, and nothing raises."""
+    """Twenty times the text takes not much more than twenty times as long, whatever is repeated, and nothing raises."""
 
     def seconds(text: str) -> float:
         start = time.process_time()
         parse(text)
         return time.process_time() - start
 
-    small, large = unit * (1_000 // len(unit)), unit * (10_000 // len(unit))
+    small, large = unit * (1_000 // len(unit)), unit * (20_000 // len(unit))
     once = min(seconds(small) for _ in range(3))
-    assert seconds(large) < 30 * once + 0.1
+    # Four hundred times, if it were quadratic; the rest is room for a machine that is busy.
+    assert min(seconds(large) for _ in range(2)) < 120 * once + 0.1

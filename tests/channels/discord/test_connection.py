@@ -337,7 +337,7 @@ async def test_heartbeats_keep_their_time(dc: FakeDiscord, channel: DiscordChann
         await dc.wait_for(lambda: len(gateway.texts) == 2000 and len(dc.gateway.heartbeats) > 5, timeout=15)
         assert gateway.texts == [f"{n}" for n in range(2000)]
         gaps = [b - a for a, b in pairwise(dc.gateway.heartbeats)]
-        assert max(gaps) < 1.0
+        assert max(gaps) < 3.0  # with room for a machine that is busy; a blocked loop would take it all
 
 
 async def test_the_library_says_nothing_of_what_people_write(dc: FakeDiscord, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
