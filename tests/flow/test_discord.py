@@ -173,7 +173,7 @@ async def test_a_command_behind_a_mention_is_a_command(tmp_path: Path) -> None:
 @BOTH
 async def test_what_comes_while_a_turn_runs_is_answered_once_in_order(tmp_path: Path, streaming: str) -> None:
     """C21: two more messages in the midst of an answer; each once, one after the other."""
-    async with FakeDiscord() as dc, FakeModel(api_key=KEY, delay=0.1) as model:
+    async with FakeDiscord() as dc, FakeModel(api_key=KEY, delay=0.05) as model:
         chat = dc.dm(ANA)
         async with served(tmp_path, alone(dc, model, streaming=streaming), dc) as daemon:
             dc.say(chat, "m1")
@@ -304,7 +304,7 @@ async def test_a_wall_in_front_of_discord_is_not_run_against(tmp_path: Path) -> 
             for number in range(3):
                 tg.say(1, f"hello {number}")
                 await shown_on_telegram(tg, 1, *(f"Heard: hello {n}" for n in range(number + 1)))
-            await dc.wait_for(lambda: time.monotonic() - began > 2, 5)
+            await dc.wait_for(lambda: time.monotonic() - began > 1, 5)
             assert len(dc.calls) == seen <= 2
             assert "Traceback" not in daemon.text()
         finally:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 KILLS = int(os.environ.get("PARLOUR_KILLS", "0"))
 SEED = os.environ.get("PARLOUR_SEED", "")
-SHORT, ROUND = 5, 15
+SHORT, ROUND = 4, 15
 ALL = "fork reset switch undo retry stop"
 
 
