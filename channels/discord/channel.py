@@ -42,7 +42,7 @@ from channels.discord.admins import administers
 from channels.discord.bodies import Ticket, compose, naming, ticket_of
 from channels.discord.client import MISSING_INTENT, Client, Pace, gateway_of
 from channels.discord.commands import Registry
-from channels.discord.errors import expired, no_target, translate
+from channels.discord.errors import expired, no_target, remedy, translate
 from channels.discord.interactions import Interactions
 from channels.discord.marks import Marks
 from channels.discord.payloads import FAULTS, Channel, convert
@@ -287,7 +287,14 @@ class DiscordChannel:
         fault = translate(error)
         if isinstance(fault, Gone) and address not in self._closed_places:
             _remember(self._closed_places, address, None)
-            log.warning("may not speak here", channel=self.name, chat=address.chat, thread=address.thread, problem=str(fault))
+            log.warning(
+                "may not speak here",
+                channel=self.name,
+                chat=address.chat,
+                thread=address.thread,
+                problem=str(fault),
+                remedy=remedy(error),
+            )
         return fault
 
     # ------------------------------------------------------------------------------------------------------------- who is admin

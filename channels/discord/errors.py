@@ -35,6 +35,19 @@ _GONE = frozenset(
 _EXPIRED = frozenset({10008, 10015, 10062, 50027})
 
 
+_REMEDIES = {
+    50001: "give the bot's role the permission View Channel there",
+    50013: "give the bot's role the permission Send Messages there (in threads: Send Messages in Threads)",
+    50007: "the person takes no direct messages from this bot, or shares no server with it",
+    50278: "the person shares no server with the bot",
+}
+
+
+def remedy(error: ChannelError) -> str:
+    """What the operator can do about a place where we may not speak; "" where there is nothing."""
+    return _REMEDIES.get(error.code, "") if isinstance(error, Refusal) else ""
+
+
 def translate(error: ChannelError) -> ChannelError:
     """The channel error that says what can be done about it."""
     if not isinstance(error, Refusal):

@@ -110,8 +110,11 @@ class Reading:
         """Called by the client for each event, in order. Does not raise and does not wait."""
         try:
             match event:
-                case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
-                    self._message(convert(data, Message), edited=event == "MESSAGE_UPDATE")
+                case "MESSAGE_CREATE":
+                    self._message(convert(data, Message), edited=False)
+                case "MESSAGE_UPDATE":
+                    if data.get("edited_timestamp"):  # otherwise Discord only added a preview, and may leave out all else
+                        self._message(convert(data, Message), edited=True)
                 case "INTERACTION_CREATE":
                     self._interaction(convert(data, Interaction))
                 case "READY":

@@ -186,6 +186,7 @@ async def test_a_place_that_is_closed_is_named_once(dc: FakeDiscord, started: Di
             assert isinstance(await fault_of(started.typing(chat)), Gone)
     warnings = [entry for entry in logs if entry["log_level"] == "warning"]
     assert [(entry["event"], entry["chat"]) for entry in warnings] == [("may not speak here", str(room))]
+    assert "Send Messages" in warnings[0]["remedy"]
 
 
 async def test_a_lost_message_is_lost(dc: FakeDiscord, started: DiscordChannel) -> None:
