@@ -1,4 +1,4 @@
-"""Who may speak to the bot, and who may do more: one gate for text, files, commands and buttons (design, rule 15).
+"""Who may speak to the bot, and who may do more: one gate for text, files, commands and buttons (architecture, rule 15).
 
 `decide` is the policy, pure. `Access` keeps what it needs: the config's lists, and the approvals of `access.jsonl`. Closed by default, and
 by ids only: a name decides nothing. Called by `gateway.router` for everything that comes in, by commands and the control socket.

@@ -1,4 +1,4 @@
-"""Where lanes record what they did: an answer's `sent` stands in its session, everything else in the journal (design, section 3).
+"""Where lanes record what they did: an answer's `sent` stands in its session, everything else in the journal (architecture, section 3).
 
 Called by `gateway.outbox` alone, without any key lock.
 """

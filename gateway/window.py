@@ -1,6 +1,6 @@
 """What of a session goes into a model request: the newest turns that fit, in a form that the strictest model server accepts.
 
-The window is always legal (design, rule 9), whatever is in the file:
+The window is always legal (architecture, rule 9), whatever is in the file:
 
 - it starts at a user message; roles alternate, a tool group (an assistant message with calls, then exactly its results) being the model's;
 - every call has its result and every result its call: a call that hangs in the air is answered as interrupted, a result without its call
