@@ -1,4 +1,4 @@
-"""What an input had already caused when the process died (architecture, section 3, step 7). Read at recovery only, by `gateway.sessions`."""
+"""What an input had already caused when the process died (architecture, step 7). Read at recovery only, by `gateway.sessions`."""
 
 from __future__ import annotations
 
