@@ -1,9 +1,9 @@
 """Brings one whole text into a chat: every piece once, in order, recorded one by one. Called by a lane for the delivery at its head.
 
 What makes a repeat safe (architecture, rule 13). A streamed answer goes into messages that were placed empty and put on record: an edit
-can be repeated and recovered, so the worst that can be doubled is an empty placeholder. A plain send of unknown outcome is recorded as such
-and not repeated. A piece that the network refuses goes out as its original plain text, that piece only; if that is refused too, the others go
-on.
+can be repeated and recovered, so the worst that can be doubled is an empty placeholder. A plain send of unknown outcome is recorded as
+such and not repeated. A piece that the network refuses goes out as its original plain text, that piece only; if that is refused too, the
+others go on.
 """
 
 from __future__ import annotations
