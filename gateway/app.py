@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from aiofiles.os import wrap
 
 from channels.base import Channel, Context, Denied
 from gateway import __version__, sdnotify
@@ -28,7 +29,7 @@ from gateway.commands.table import MENU
 from gateway.config import Config
 from gateway.control import ControlServer, Handler, socket_path
 from gateway.desk import SessionDesk
-from gateway.disk import lock_folder
+from gateway.disk import lock_folder, tighten
 from gateway.diskwatch import DiskWatch
 from gateway.errors import ConfigError, ConfigErrors
 from gateway.groups import GroupAdmins
@@ -48,6 +49,7 @@ from gateway.pulse import Pulse
 from gateway.retention import Retention
 from gateway.router import Router
 from gateway.runner import Runners
+from gateway.secrets import CHANNELS as CHANNELS_SECRETS
 from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
 from gateway.supervisor import Supervisor
@@ -213,7 +215,7 @@ class Daemon:
         self._tasks = Tasks()
         self._reading: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
-        self._denied: Denied | None = None
+        self._denied: ConfigError | None = None
         self._started = False
         self._reload_wanted = False
         self._page = ""
@@ -249,6 +251,8 @@ class Daemon:
 
         self._closers.append(unlock)
         self._closers.append(self.writer.close)
+        # What channels keep, and single files; the store and the journal look after their own.
+        await wrap(tighten)(self.config.data_dir, lambda path: None, skip={"sessions", "journal"})
         await self.access.open()
         await self.store.open()
         self._closers.append(self.store.close)
@@ -308,7 +312,7 @@ class Daemon:
             self._ready()
         await self._ending.wait()
         if self._denied is not None:
-            raise ConfigErrors([ConfigError(self.config.path or "demo", 0, "channels", str(self._denied))])
+            raise ConfigErrors([self._denied])
 
     def _ready(self) -> None:
         sdnotify.notify(sdnotify.READY, sdnotify.status(self.overview.line()))
@@ -338,7 +342,9 @@ class Daemon:
     def _channel_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             if isinstance(error, Denied):
-                self._denied = error
+                name = task.get_name().removeprefix("channel ")
+                where = f" (it is {CHANNELS_SECRETS[name]})" if name in CHANNELS_SECRETS and "token" in str(error) else ""
+                self._denied = ConfigError(self.config.path or "demo", 0, f"channels.{name}", f"{error}{where}")
             else:
                 log.error("supervisor failed", task=task.get_name(), exc_info=error)
             self._ending.set()

@@ -26,6 +26,7 @@ class Watch:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._problem: str | None = None
+        self._lasting = False
         self._down = asyncio.Event()
         self._down.set()
         self.began = time.monotonic()
@@ -48,14 +49,17 @@ class Watch:
 
     def again(self) -> None:
         """Ask anew: what is asked is another one now."""
+        self._lasting = False
         self._down.set()
 
     def heard(self, outcome: Outcome) -> None:
         """A turn ended: what it met counts."""
         if outcome.failed and not outcome.reason and not outcome.overflow:
             self._turn(outcome.failed)
+            self._lasting = outcome.lasting
             self._down.set()
         elif outcome.text and not outcome.interrupted:
+            self._lasting = False
             self._turn("")
             self._down.clear()
 
@@ -68,7 +72,8 @@ class Watch:
             except BackendError as error:
                 self._turn(error.said)
             else:
-                self._turn("")
+                if not self._lasting:  # what a turn was refused for, a server that can be reached has not mended
+                    self._turn("")
                 self._down.clear()
             await asyncio.sleep(AGAIN)
 

@@ -65,6 +65,8 @@ class Outcome:
     """The sentence for the person where nothing was said at all."""
     overflow: bool = False
     """It failed because the request is too long for the model: a shorter one may pass."""
+    lasting: bool = False
+    """It failed for a reason that does not pass by itself: a wrong key, a model that is not there."""
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
     """What the model thought, where its server tells; kept for tool loops, never shown."""

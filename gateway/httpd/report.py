@@ -16,7 +16,7 @@ class ChannelHealth(msgspec.Struct, frozen=True):
     last_sign_of_life: float | None = None
 
 
-class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+class Health(msgspec.Struct, frozen=True):
     """The daemon at this moment. No words of people and no secrets in here."""
 
     ready: bool

@@ -62,7 +62,10 @@ async def test_readyz_says_how_each_part_is() -> None:
     async with serving() as server:
         status, body = await get(f"{server.address}/readyz", BEARER)
         assert status == 200
-        assert body == '{"ready":true,"channels":{"web":{"state":"up","problem":"","last_sign_of_life":1.5}},"backend":"echo, fine"}'
+        assert (
+            body
+            == '{"ready":true,"channels":{"web":{"state":"up","problem":"","last_sign_of_life":1.5}},"backend":"echo, fine","disk":"","disk_free":null,"turns":0,"waiting":0,"lanes":0,"unsent":0,"oldest_waiting":null}'
+        )
     down = Health(ready=False, channels={"telegram": ChannelHealth("down", "no answer")}, disk="full", unsent=3, oldest_waiting=12.5)
     async with serving(health=down) as server:
         status, body = await get(f"{server.address}/readyz", BEARER)

@@ -1,0 +1,80 @@
+"""How the backend is: what turns met, and what a look at it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from gateway.backends.base import Part
+from gateway.errors import BackendError
+from gateway.health import AGAIN, Watch
+from gateway.message import Request
+from gateway.turn import Outcome
+
+pytestmark = pytest.mark.looptime
+
+
+class Server:
+    """A backend that can be reached, or not."""
+
+    name = "server"
+    up = True
+    looks = 0
+
+    async def check(self) -> None:
+        self.looks += 1
+        if not self.up:
+            raise BackendError("It cannot be reached.", retryable=True)
+
+    def stream(self, request: Request) -> AsyncGenerator[Part, None]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        return None
+
+
+async def _watched(server: Server) -> tuple[Watch, asyncio.Task[None]]:
+    watch = Watch(server)
+    task = asyncio.create_task(watch.run())
+    await asyncio.sleep(1)
+    return watch, task
+
+
+async def test_it_comes_back_by_itself() -> None:
+    """A server that was away is asked every half minute, and counts as up when it is there."""
+    server = Server()
+    server.up = False
+    watch, task = await _watched(server)
+    assert not watch.ready
+    server.up = True
+    await asyncio.sleep(AGAIN)
+    assert watch.ready
+    task.cancel()
+
+
+async def test_a_failure_that_passes_is_over_when_the_server_is_reached() -> None:
+    """A turn that failed for a passing reason makes it down until the next look."""
+    watch, task = await _watched(Server())
+    watch.heard(Outcome(failed="The server is busy."))
+    assert not watch.ready
+    await asyncio.sleep(AGAIN)
+    assert watch.ready
+    task.cancel()
+
+
+async def test_what_does_not_pass_by_itself_stays_until_a_turn_or_a_change_mends_it() -> None:
+    """A wrong key or model is not mended by a server that can be reached: only by an answer, or by a new config."""
+    for mend in ("answer", "config"):
+        watch, task = await _watched(Server())
+        watch.heard(Outcome(failed="The model does not exist.", lasting=True))
+        await asyncio.sleep(3 * AGAIN)
+        assert not watch.ready
+        if mend == "answer":
+            watch.heard(Outcome(text="here I am"))
+        else:
+            watch.again()
+            await asyncio.sleep(AGAIN)
+        assert watch.ready
+        task.cancel()
