@@ -47,10 +47,10 @@ async def test_it_comes_back_by_itself() -> None:
     server = Server()
     server.up = False
     watch, task = await _watched(server)
-    assert not watch.ready
+    seen = [watch.ready]
     server.up = True
     await asyncio.sleep(AGAIN)
-    assert watch.ready
+    assert [*seen, watch.ready] == [False, True]
     task.cancel()
 
 
@@ -58,9 +58,9 @@ async def test_a_failure_that_passes_is_over_when_the_server_is_reached() -> Non
     """A turn that failed for a passing reason makes it down until the next look."""
     watch, task = await _watched(Server())
     watch.heard(Outcome(failed="The server is busy."))
-    assert not watch.ready
+    seen = [watch.ready]
     await asyncio.sleep(AGAIN)
-    assert watch.ready
+    assert [*seen, watch.ready] == [False, True]
     task.cancel()
 
 
@@ -70,11 +70,11 @@ async def test_what_does_not_pass_by_itself_stays_until_a_turn_or_a_change_mends
         watch, task = await _watched(Server())
         watch.heard(Outcome(failed="The model does not exist.", lasting=True))
         await asyncio.sleep(3 * AGAIN)
-        assert not watch.ready
+        seen = [watch.ready]
         if mend == "answer":
             watch.heard(Outcome(text="here I am"))
         else:
             watch.again()
             await asyncio.sleep(AGAIN)
-        assert watch.ready
+        assert [*seen, watch.ready] == [False, True]
         task.cancel()
