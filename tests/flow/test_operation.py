@@ -267,3 +267,34 @@ async def test_what_channels_keep_is_closed_to_others_again(tmp_path: Path, tg: 
         path.chmod(0o755)
     async with daemon:
         assert [path for path in (daemon.data, *daemon.data.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+async def test_a_turn_that_fails_inside_is_logged_at_once_and_told(daemon: Daemon, tg: FakeTelegram, model: FakeModel) -> None:
+    """A folder where a session's file should be: the person hears of it, the log has the chat and the fault, and others go on (F08)."""
+    tg.say(ANA, "one")
+    await tg.wait_for(lambda: tg.visible(ANA) == ["Heard: one"], 10, chat=ANA)
+    path = daemon.data / "sessions" / "telegram" / str(ANA) / "main.jsonl"
+    await tg.wait_for(lambda: '"type":"sent"' in path.read_text(), 10)
+    path.rename(path.with_name("away"))
+    path.mkdir()
+    tg.say(ANA, "hello")
+    await tg.wait_for(lambda: len(tg.visible(ANA)) == 2 and "…" not in tg.visible(ANA), 10, chat=ANA)
+    told = [line for line in daemon.text().splitlines() if '"level":"error"' in line and f"telegram:{ANA}" in line]
+    assert told
+    assert "main.jsonl" in told[0]
+    tg.say(43, "hello")
+    await tg.wait_for(lambda: tg.visible(43) == ["Heard: hello"], 10, chat=43)
+    assert "never retrieved" not in daemon.text()
+
+
+async def test_no_task_is_lost_to_the_garbage_collector(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
+    """Five hundred messages of a hundred people while the collector runs all the time: each is answered (F09)."""
+    (tmp_path / "sitecustomize.py").write_text("import gc\ngc.set_threshold(50, 2, 2)\n")
+    model.delay = 0.01
+    async with Daemon(tmp_path, config(tg, model), env={"PYTHONPATH": f"{tmp_path}:{REPO}"}) as daemon:
+        for n in range(500):
+            tg.say(1 + n % 100, f"m{n // 100}")
+        answers = [f"Heard: m{n}" for n in range(5)]
+        await tg.wait_for(lambda: all(tg.visible(chat) == answers for chat in range(1, 101)), 50)
+        assert await daemon.stop() == 0
+        assert "destroyed" not in daemon.text()
