@@ -251,8 +251,9 @@ class Daemon:
 
         self._closers.append(unlock)
         self._closers.append(self.writer.close)
-        # What channels keep, and single files; the store and the journal look after their own.
-        await wrap(tighten)(self.config.data_dir, lambda path: None, skip={"sessions", "journal"})
+        for kept in map(self.config.data_dir.joinpath, CHANNELS):  # whoever else keeps files looks after its own
+            if kept.is_dir():
+                await wrap(tighten)(kept, lambda path: None)
         await self.access.open()
         await self.store.open()
         self._closers.append(self.store.close)

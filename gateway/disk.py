@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -121,10 +121,9 @@ def _place(temporary: Path, path: Path) -> None:
             os.rename(temporary, path)
 
 
-def tighten(folder: Path, found: Callable[[Path], None], *, skip: Container[str] = ()) -> None:
+def tighten(folder: Path, found: Callable[[Path], None]) -> None:
     """Take the rights of others from `folder` and everything of ours in it (files of an older version, of a restored copy), and hand what a
-    crash left half made to `found`. Follows no symbolic link. What cannot be changed is logged: the folder above is closed anyway.
-    `skip`: names in `folder` that somebody else looks after."""
+    crash left half made to `found`. Follows no symbolic link. What cannot be changed is logged: the folder above is closed anyway."""
     _close_to_others(folder, os.lstat(folder))
     waiting = [folder]
     while waiting:
@@ -133,8 +132,6 @@ def tighten(folder: Path, found: Callable[[Path], None], *, skip: Container[str]
             for entry in entries:
                 if entry.name.startswith("."):
                     found(Path(entry.path))
-                    continue
-                if place is folder and entry.name in skip:
                     continue
                 with suppress(FileNotFoundError):
                     info = entry.stat(follow_symlinks=False)

@@ -258,15 +258,19 @@ async def test_the_daemon_refuses_a_foreign_package_of_the_same_name(tmp_path: P
 
 
 async def test_what_channels_keep_is_closed_to_others_again(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
-    """After a restore with wide rights a start takes them back everywhere in the data folder, also from what channels keep (F12)."""
+    """After a restore with wide rights a start takes them back, from what channels keep, too, and touches nothing foreign (F12)."""
     daemon = Daemon(tmp_path, config(tg, model))
     kept = daemon.data / "telegram" / "deep"
     kept.mkdir(parents=True)
     (kept / "state").write_text("")
     for path in (daemon.data, kept.parent, kept, kept / "state"):
         path.chmod(0o755)
+    foreign = daemon.data / "tool"
+    foreign.write_text("")
+    foreign.chmod(0o755)
     async with daemon:
-        assert [path for path in (daemon.data, *daemon.data.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+        open_ones = [path for path in (daemon.data, *daemon.data.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]
+        assert open_ones == [foreign]
 
 
 async def test_a_turn_that_fails_inside_is_logged_at_once_and_told(daemon: Daemon, tg: FakeTelegram, model: FakeModel) -> None:
