@@ -38,3 +38,17 @@ def is_near(url: str) -> bool:
         return ip_address(host).is_private
     except ValueError:
         return "." not in host or host.endswith((".local", ".internal", ".lan", ".home.arpa"))
+
+
+def api_faults(api_base: str, proxy: str, example: str) -> list[tuple[str, str]]:
+    """What is wrong with where a network's API is and the proxy to it, as (key, sentence) of the settings; secrets are in none of them."""
+    found: list[tuple[str, str]] = []
+    if not is_url(api_base, "http", "https"):
+        found.append(("api_base", f'expected an address like "{example}"'))
+    elif not is_bare(api_base):
+        found.append(("api_base", "can have no user, query or fragment"))
+    elif urlsplit(api_base).scheme == "http" and not is_near(api_base):
+        found.append(("api_base", "must be https: the token is part of every request, and http shows it to everybody on the way"))
+    if proxy and not is_url(proxy, "http", "https"):
+        found.append(("proxy", 'expected an HTTP proxy like "http://127.0.0.1:3128" (SOCKS is not supported)'))
+    return found

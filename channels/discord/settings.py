@@ -6,12 +6,11 @@ Reads no file. Used by `gateway.config` and the channel.
 from __future__ import annotations
 
 from typing import Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from channels.settings import Seconds, Secret
-from channels.urls import is_bare, is_near, is_url
+from channels.urls import api_faults
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -36,13 +35,4 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def faults(settings: Settings) -> list[tuple[str, str]]:
     """What is wrong, as (key, sentence); secrets are in none of them."""
-    found: list[tuple[str, str]] = []
-    if not is_url(settings.api_base, "http", "https"):
-        found.append(("api_base", 'expected an address like "https://discord.com/api/v10"'))
-    elif not is_bare(settings.api_base):
-        found.append(("api_base", "can have no user, query or fragment"))
-    elif urlsplit(settings.api_base).scheme == "http" and not is_near(settings.api_base):
-        found.append(("api_base", "must be https: the token is part of every request, and http shows it to everybody on the way"))
-    if settings.proxy and not is_url(settings.proxy, "http", "https"):
-        found.append(("proxy", 'expected an HTTP proxy like "http://127.0.0.1:3128" (SOCKS is not supported)'))
-    return found
+    return api_faults(settings.api_base, settings.proxy, "https://discord.com/api/v10")

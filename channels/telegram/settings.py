@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from channels.settings import Seconds, Secret
-from channels.urls import is_bare, is_loopback, is_near, is_url
+from channels.urls import api_faults, is_loopback, is_url
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -46,15 +46,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def faults(settings: Settings) -> list[tuple[str, str]]:
     """What is wrong, as (key, sentence); secrets are in none of them."""
-    found: list[tuple[str, str]] = []
-    if not is_url(settings.api_base, "http", "https"):
-        found.append(("api_base", 'expected an address like "https://api.telegram.org"'))
-    elif not is_bare(settings.api_base):
-        found.append(("api_base", "can have no user, query or fragment"))
-    elif urlsplit(settings.api_base).scheme == "http" and not is_near(settings.api_base):
-        found.append(("api_base", "must be https: the token is part of every request, and http shows it to everybody on the way"))
-    if settings.proxy and not is_url(settings.proxy, "http", "https"):
-        found.append(("proxy", 'expected an HTTP proxy like "http://127.0.0.1:3128" (SOCKS is not supported)'))
+    found = api_faults(settings.api_base, settings.proxy, "https://api.telegram.org")
     if not 1 <= settings.poll_timeout <= 50:
         found.append(("poll_timeout", 'must be from "1s" to "50s"'))
     secret = settings.webhook_secret.reveal()
