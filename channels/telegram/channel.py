@@ -138,7 +138,7 @@ class TelegramChannel:
     async def run(self, accept: Accept) -> None:
         if self._me is None:
             raise Unknown("the channel is not started")
-        intake = Intake(self._me, accept, self._answer, self._moves.learn)
+        intake = Intake(self._me, accept, self._answer, self._moves)
         try:
             if self._settings.mode == "webhook":
                 await self._run_webhook(intake)
@@ -226,8 +226,7 @@ class TelegramChannel:
 
     async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
         chat = self._moves.now(address.chat)
-        # What was written before a group moved has no number in the new one.
-        reply = ReplyParameters(int(reply_to), allow_sending_without_reply=True) if reply_to.isdecimal() and chat == address.chat else None
+        reply = _reply(chat, address, reply_to)
         marks, keys = entities(piece), _keyboard(buttons)
         for _ in range(4):
             try:
@@ -236,7 +235,7 @@ class TelegramChannel:
                         _id(chat),
                         piece.text,
                         entities=marks,
-                        message_thread_id=_thread(address) if chat == address.chat else None,
+                        message_thread_id=_thread(address),
                         reply_parameters=reply,
                         reply_markup=keys,
                         link_preview_options=_NO_PREVIEW,
@@ -245,7 +244,7 @@ class TelegramChannel:
                 )
             except ChatMigrated as error:
                 # Nothing was sent; the same text goes to the new id at once.
-                await self._moves.learn(chat, str(error.new_chat_id))
+                await self._moves.follow(chat, str(error.new_chat_id))
                 chat, reply = str(error.new_chat_id), None
             except TelegramError as error:
                 if reply is None or not says(error, NO_REPLY_TARGET):
@@ -271,7 +270,7 @@ class TelegramChannel:
                 object,
             )
         except ChatMigrated as error:
-            await self._moves.learn(str(chat), str(error.new_chat_id))
+            await self._moves.follow(str(chat), str(error.new_chat_id))
             raise Lost("the group has moved, its old messages cannot be changed") from None
         except TelegramError as error:
             if not says(error, NOT_MODIFIED):
@@ -289,9 +288,9 @@ class TelegramChannel:
     async def typing(self, address: Address) -> None:
         chat = self._moves.now(address.chat)
         try:
-            await self._bot.send_chat_action(_id(chat), "typing", message_thread_id=_thread(address) if chat == address.chat else None)
+            await self._bot.send_chat_action(_id(chat), "typing", message_thread_id=_thread(address))
         except ChatMigrated as error:
-            await self._moves.learn(chat, str(error.new_chat_id))
+            await self._moves.follow(chat, str(error.new_chat_id))
         except TelegramError as error:
             raise translate(error) from None
 
@@ -301,7 +300,7 @@ class TelegramChannel:
             try:
                 admins = await sane(self._bot.get_chat_administrators(_id(chat)), tuple)
             except ChatMigrated as error:
-                await self._moves.learn(chat, str(error.new_chat_id))
+                await self._moves.follow(chat, str(error.new_chat_id))
             except TelegramError as error:
                 raise translate(error) from None
             else:
@@ -324,8 +323,16 @@ def _thread(address: Address) -> int | None:
     return int(address.thread) if address.thread.isdecimal() else None
 
 
+def _reply(chat: str, address: Address, message_id: str) -> ReplyParameters | None:
+    """What was written before a group moved has no number in the new one."""
+    where, _, number = message_id.rpartition("/")
+    if not number.isdecimal() or (where or address.chat) != chat:
+        return None
+    return ReplyParameters(int(number), allow_sending_without_reply=True)
+
+
 def _place(address: Address, message_id: str) -> tuple[int, int]:
-    """Chat and message number. One that was sent after a group moved carries the new chat's id with it ("-1001500/12")."""
+    """Chat and message number. One of after a group moved carries the new chat's id with it ("-1001500/12")."""
     chat, slash, number = message_id.rpartition("/")
     if not number.isdecimal():
         raise Lost("this is no message of Telegram's")

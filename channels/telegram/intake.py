@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from channels.base import Accept
+from channels.telegram.moves import Moves
 from channels.telegram.parse import Me, Parsed, merge_albums, parse
 from channels.telegram.updates import FAULTS, decode, number
 
@@ -26,8 +27,8 @@ Answer = Callable[[str, bool], Awaitable[None]]
 
 
 class Intake:
-    def __init__(self, me: Me, accept: Accept, answer: Answer, moved: Callable[[str, str], Awaitable[None]]) -> None:
-        self._me, self._accept, self._answer, self._moved = me, accept, answer, moved
+    def __init__(self, me: Me, accept: Accept, answer: Answer, moves: Moves) -> None:
+        self._me, self._accept, self._answer, self._moves = me, accept, answer, moves
         self._albums: OrderedDict[str, None] = OrderedDict()
         self._answers: set[asyncio.Task[None]] = set()
         self.bad = 0
@@ -39,9 +40,9 @@ class Intake:
         read = [parsed for raw in updates if (parsed := self._read(raw)) is not None]
         for parsed in read:
             if parsed.moved:
-                await self._moved(*parsed.moved)
+                await self._moves.learn(*parsed.moved)
         batch = merge_albums(read, self._albums.keys())
-        inbounds = [parsed.inbound for parsed in batch if parsed.inbound is not None]
+        inbounds = [self._moves.homed(parsed.inbound) for parsed in batch if parsed.inbound is not None]
         if inbounds:
             await self._accept(inbounds)
         for parsed in batch:

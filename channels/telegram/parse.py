@@ -70,6 +70,8 @@ def parse(update: Update, me: Me) -> Parsed | None:
 def _message(message: Message, me: Me) -> Parsed | None:
     if message.migrate_to_chat_id is not None:
         return Parsed(moved=(str(message.chat.id), str(message.migrate_to_chat_id)))
+    if message.migrate_from_chat_id is not None:
+        return Parsed(moved=(str(message.migrate_from_chat_id), str(message.chat.id)))
     sender = _person(message)
     if sender is None or message.chat.type == "channel":
         return None

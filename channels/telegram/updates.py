@@ -88,6 +88,7 @@ class Message(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     giveaway: Present | None = None
     forum_topic_created: Present | None = None
     migrate_to_chat_id: int | None = None
+    migrate_from_chat_id: int | None = None
 
 
 class Callback(msgspec.Struct, frozen=True, rename={"from_": "from"}):

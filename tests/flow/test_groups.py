@@ -233,3 +233,32 @@ async def test_a_group_that_became_a_supergroup_is_followed(daemon: Daemon, tg: 
         assert refused(old) == wrong
     assert await daemon.stop() == 0
     assert [len(tg.visible(new)) for new in MOVES.values()] == [4, 4]
+
+
+async def test_a_group_keeps_its_conversations_when_it_becomes_a_supergroup(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
+    """What was said is still known under the new id, every session is there, one queue goes on, and a config that names the old id lets the
+    new one in; over a restart, too. Another group with a new id of its own stays apart."""
+    old, new, other = -700, -1001700, -1001800
+    access = f'allow_groups = ["telegram:{old}", "telegram:{other}"]\nadmins = ["telegram:{ROOT}"]'
+    async with Daemon(tmp_path, config(tg, model, access=access)) as daemon:
+        tg.say(old, "@OurBot one", user=ROOT)
+        await until(tg, old, lambda seen: seen == ["Heard: P1: one"])
+        assert "west" in await command(tg, "/fork@OurBot west", user=ROOT, chat=old)
+        tg.migrate(old, new)
+        tg.say(old, migrate_to_chat_id=new)
+        tg.say(new, migrate_from_chat_id=old)
+        tg.say(new, "@OurBot two", user=ROOT)
+        await until(tg, new, lambda seen: seen == ["Heard: P1: two"])
+        assert [str(m.content).split()[-1] for m in model.asked[-1].messages if m.role == "user"] == ["one", "two"]
+        await daemon.kill()
+        await daemon.start()
+        said = await command(tg, "/sessions@OurBot", user=ROOT, chat=new)
+        assert "main" in said
+        assert "west" in said
+        tg.say(new, "@OurBot three", user=ROOT)
+        await until(tg, new, lambda seen: seen[-1] == "Heard: P1: three")
+        assert [str(m.content).split()[-1] for m in model.asked[-1].messages if m.role == "user"] == ["one", "two", "three"]
+        tg.say(other, "@OurBot hello", user=ROOT)
+        await until(tg, other, lambda seen: seen == ["Heard: P1: hello"])
+        assert [str(m.content).split()[-1] for m in model.asked[-1].messages if m.role == "user"] == ["hello"]
+        assert sorted(path.name for path in (daemon.data / "sessions" / "telegram").iterdir()) == sorted([str(old), str(other)])

@@ -444,6 +444,15 @@ async def test_a_group_that_moved_is_followed(tg: FakeTelegram, channel: Telegra
     await channel.typing(GROUP)
     assert await channel.is_admin(GROUP, "5")
     assert tg.visible(NEW) == ["hi", "again"]
+    answered = tg.say(NEW, "@OurBot in the new group")
+    await channel.send(GROUP, Piece("to that"), reply_to=f"{NEW}/{answered}")
+    tg.chat(NEW, topics={7})
+    await channel.send(Address("telegram", str(OLD), "7"), Piece("in a topic"), reply_to="3")
+    *_, reply, topic = tg.calls_of("sendMessage", NEW)
+    assert str(answered) in str(reply.params["reply_parameters"])
+    assert str(topic.params["message_thread_id"]) == "7"
+    assert "reply_parameters" not in topic.params
+    del tg.calls[-2:]
     assert [call.chat for call in tg.calls if call.chat] == [OLD, NEW, NEW, NEW, NEW]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from channels.telegram.intake import Intake
+from channels.telegram.moves import Moves
 from channels.telegram.parse import Me
 from tests.channels.telegram.support import Gateway
 from tests.fakes.telegram import FakeTelegram
@@ -17,19 +19,17 @@ from tests.fakes.telegram import FakeTelegram
 class Desk:
     """An intake with its surroundings. `tg` only makes messages here; nothing is listening."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.gateway = Gateway()
         self.answers: list[tuple[str, bool]] = []
-        self.moves: list[tuple[str, str]] = []
+        self.folder = folder
+        self.moves = Moves(folder)
         self.tg = FakeTelegram(token="7:T")
-        self.intake = Intake(Me(7, "ourbot"), self.gateway.accept, self._answer, self._moved)
+        self.intake = Intake(Me(7, "ourbot"), self.gateway.accept, self._answer, self.moves)
         self._numbers = iter(range(1, 10_000))
 
     async def _answer(self, callback: str, expired: bool) -> None:
         self.answers.append((callback, expired))
-
-    async def _moved(self, old: str, new: str) -> None:
-        self.moves.append((old, new))
 
     def update(self, **content: Any) -> bytes:
         return json.dumps({"update_id": next(self._numbers)} | content).encode()
@@ -46,8 +46,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "telegram")
 
 
 async def test_a_batch_is_accepted_in_one_call(desk: Desk) -> None:
@@ -104,7 +104,7 @@ async def test_a_slow_answer_to_a_press_holds_up_nothing(desk: Desk) -> None:
     async def stuck(callback: str, expired: bool) -> None:
         await never.wait()
 
-    intake = Intake(Me(7, "ourbot"), desk.gateway.accept, stuck, desk._moved)
+    intake = Intake(Me(7, "ourbot"), desk.gateway.accept, stuck, desk.moves)
     await intake.take([desk.press(f"c{n}", message=desk.tg.message(42, "m")) for n in range(300)])
     await intake.take([desk.text(1, "next")])
     assert desk.gateway.texts[-1] == "next"
@@ -128,8 +128,41 @@ async def test_a_late_caption_still_counts(desk: Desk) -> None:
     assert desk.gateway.texts == ["a photo without a caption", "what are these"]
 
 
-async def test_a_moved_group_is_told_to_the_channel(desk: Desk) -> None:
-    """B04: the service message about it is no input."""
-    await desk.intake.take([desk.update(message=desk.tg.message(-500, migrate_to_chat_id=-1001500))])
-    assert desk.moves == [("-500", "-1001500")]
-    assert desk.gateway.batches == []
+@pytest.mark.parametrize("said", ["in the old group", "in the new group"])
+async def test_a_group_that_moved_stays_the_group_that_it_was(desk: Desk, said: str) -> None:
+    """B04: the service message about it is no input. What comes from the new id, in the same batch too, belongs to the group's old address,
+    under an id of its own, and names the new one for the gate and for replies."""
+    old, new = desk.tg.message(-500, migrate_to_chat_id=-1001500), desk.tg.message(-1001500, migrate_from_chat_id=-500)
+    service = desk.update(message=old if said == "in the old group" else new)
+    await desk.intake.take([desk.text(-500, "@OurBot a"), service, desk.text(-1001500, "@OurBot b"), desk.text(-1001500, "/reset@OurBot")])
+    before, *after = desk.gateway.inbounds
+    assert (before.address.chat, before.group, before.text) == ("-500", "", "a")
+    assert [(each.address.chat, each.group, each.text) for each in after] == [("-500", "-1001500", "b"), ("-500", "-1001500", "/reset")]
+    assert all(each.id.startswith("telegram:7:-1001500:") for each in after)
+    assert all(each.reply_to == f"-1001500/{each.id.rpartition(':')[2]}" for each in after)
+
+
+async def test_a_group_that_moves_twice_stays_what_it_was(desk: Desk) -> None:
+    """From id to id: it is still the first one, in this process and in the next."""
+    for old, new in ((-500, -1001500), (-1001500, -1001600)):
+        await desk.intake.take([desk.update(message=desk.tg.message(old, migrate_to_chat_id=new))])
+    again = Moves(desk.folder)
+    await again.load()
+    for moves in (desk.moves, again):
+        await Intake(Me(7, "ourbot"), desk.gateway.accept, desk._answer, moves).take([desk.text(-1001600, "@OurBot a")])
+    assert [each.address.chat for each in desk.gateway.inbounds] == ["-500", "-500"]
+
+
+async def test_a_move_that_cannot_be_written_comes_again(desk: Desk) -> None:
+    """Nothing of the batch is confirmed before it is on disk that the group has moved: else it would lose its conversation at the next
+    start. When there is room, the same batch is taken."""
+    desk.folder.write_text("in the way of the folder")
+    batch = [desk.update(message=desk.tg.message(-500, migrate_to_chat_id=-1001500)), desk.text(-1001500, "@OurBot a")]
+    for _ in range(2):
+        with pytest.raises(OSError, match="File exists"):
+            await desk.intake.take(batch)
+    assert desk.gateway.inbounds == []
+    desk.folder.unlink()
+    await desk.intake.take(batch)
+    assert [each.address.chat for each in desk.gateway.inbounds] == ["-500"]
+    assert json.loads((desk.folder / "moved.json").read_text()) == {"-500": "-1001500"}

@@ -396,6 +396,7 @@ def test_a_press_that_belongs_nowhere_has_expired(tg: FakeTelegram) -> None:
 def test_a_group_that_moved_is_told(tg: FakeTelegram) -> None:
     """B04: the service message that names the new id is no input, and is not lost."""
     assert read({"message": tg.message(-500, migrate_to_chat_id=-1001500)}) == Parsed(moved=("-500", "-1001500"))
+    assert read({"message": tg.message(-1001500, migrate_from_chat_id=-500)}) == Parsed(moved=("-500", "-1001500"))
 
 
 # ------------------------------------------------------------------------------------------------------------------- hostile input
