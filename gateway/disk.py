@@ -21,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from channels.failpoints import reach
 from gateway.errors import StartError
 
 log = structlog.get_logger(__name__)
@@ -99,10 +100,12 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[int]:
             yield fd
         finally:
             os.close(fd)
+        reach("rename before", path)
         if replace:
             os.rename(temporary, path)
         else:
             _place(temporary, path)
+        reach("rename after", path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)

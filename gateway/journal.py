@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from channels.failpoints import reach
 from gateway.metrics import Damage
 from gateway.records import ACCEPTED, DAY, Accepted, Facts, Finished, Record, Refused, Sealed, encode_record, mark
 from gateway.segments import delete, drop_torn, gather, load, rewrite, unfinished, write_sidecar
@@ -129,6 +130,7 @@ class Journal:
         segment = _Segment(number, self._folder / f"{number:06d}.jsonl", day)
         self._segments.append(segment)
         if number > 1:
+            reach("rotate")
             self._tidy_soon()
         return segment
 

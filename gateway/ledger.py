@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from channels.failpoints import reach
 from gateway.errors import Conflict, Corrupt, NoSession
 from gateway.inbox import Inbox
 from gateway.message import SessionKey
@@ -28,9 +29,16 @@ class JournalLedger:
         self._sessions = sessions
 
     async def placed(self, input_id: str, piece: int, message_id: str) -> None:
+        reach("placed before")
         await asyncio.shield(self._inbox.placed(input_id, piece, message_id))
+        reach("placed after")
 
     async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
+        reach("sent before")
+        await self._sent(delivery, span, ids, unknown)
+        reach("sent after")
+
+    async def _sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
         if delivery.answer is None:
             await asyncio.shield(self._inbox.sent(delivery.input_id, span, ids, unknown))
             return
@@ -48,6 +56,8 @@ class JournalLedger:
             log.error("delivery cannot be recorded", key=delivery.key, path=error.path, line=error.line, fault=error.text)
 
     async def finished(self, delivery: Delivery, reason: str) -> None:
+        reach("finished before")
         await asyncio.shield(self._inbox.finished(delivery.input_id, reason))
+        reach("finished after")
         if delivery.answer is not None:
             self._sessions.unpin(SessionKey.parse(delivery.key), delivery.answer[0])

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from channels.failpoints import reach
 from gateway.disk import open_or_create, open_private, write_all
 from gateway.metrics import Damage
 
@@ -125,8 +126,11 @@ def repair_tail(path: Path, damage: Damage | None = None) -> int:
         if size - good <= _FRAGMENT and is_record(read_exactly(fd, size - good, good)):
             os.pwrite(fd, b"\n", size)
             return size + 1
+        reach("repair before", path)
         _set_aside(fd, good, size, path.with_suffix(".torn"))
+        reach("repair between", path)
         os.ftruncate(fd, good)
+        reach("repair after", path)
         if damage is not None:
             damage.torn()
         log.warning("torn tail set aside", file=str(path), offset=good, bytes=size - good)

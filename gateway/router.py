@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from channels.base import Channel, Inbound
+from channels.failpoints import reach
 from gateway.access import Access, Pair, Refuse, over_quota
 from gateway.commands.base import Call, Command, House, When, parse
 from gateway.commands.table import BY_NAME, find
@@ -97,10 +98,12 @@ class Router:
                     waits.append(first)
             elif entry := self._admit(inbound, entries.values()):
                 entries[inbound.id] = entry
+        reach("accept before")
         if entries:
             waits.append(self._put(list(entries.values())))
         for wait in waits:
             await asyncio.shield(wait)
+        reach("accept after")
 
     def resume(self, pendings: Sequence[Pending]) -> None:
         """Queue what a crash left, in its order, before any channel starts. What belongs to a channel that is not there stays on record."""

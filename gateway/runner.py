@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from channels.base import Button
+from channels.failpoints import reach
 from gateway.access import Access
 from gateway.backends.base import Backend
 from gateway.commands.base import Ask, Call, Command, House
@@ -265,7 +266,9 @@ class Runners:
         # input does from here on would not be found behind the old one.
         lower = session.name == pending.session and session.last < pending.last_seq
         if not pending.session or (effect and effect.gone) or lower:
+            reach("started before")
             await asyncio.shield(self._inbox.started(input_id, session.name, session.last))
+            reach("started after")
         if command is None:
             question = effect.question if effect else None
             await self._ask(key, session, pending, running, question or await self._commit_question(session, pending))
@@ -295,7 +298,9 @@ class Runners:
             quote=inbound.quote,
             media=tuple(Media(a.kind, a.name, a.mime, a.size, a.ref) for a in inbound.attachments),
         )
+        reach("question before")
         seq = await asyncio.shield(self._sessions.commit(session, line))
+        reach("question after")
         question = session.question()
         assert question is not None, seq
         return question
@@ -398,7 +403,9 @@ class Runners:
             interrupted=outcome.interrupted,
             note=outcome.note,
         )
+        reach("answer before")
         seq = await asyncio.shield(self._sessions.commit(session, line))
+        reach("answer after")
         answer = session.answer_for(pending.input.inbound.id)
         assert answer is not None, seq
         return answer
@@ -407,15 +414,19 @@ class Runners:
 
     def _deliver_answer(self, key: SessionKey, session: Session, pending: Pending, answer: Message, stream: Stream | None) -> None:
         self._sessions.pin(key, session.name)
+        reach("lane before")
         self._outbox.put(delivery(pending, answer.shown, answer=(session.name, answer.seq), sent_to=session.sent_to(answer.seq)), stream)
+        reach("lane after")
 
     async def say(self, pending: Pending, reply: ReplyText, stream: Stream | None = None) -> None:
         """Journal a reply, then have it sent. From here on the input is never run again, only delivered."""
+        reach("reply before")
         try:
             await asyncio.shield(self._inbox.reply(pending.input.inbound.id, reply))
         except OSError as error:
             # Said all the same: a repeat after a crash is better than silence now.
             log.error("reply not journalled", key=pending.input.key, input=pending.input.inbound.id, exc_info=error)
+        reach("reply after")
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
 
 

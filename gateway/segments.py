@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import structlog
 
+from channels.failpoints import reach
 from gateway.disk import NEW, make_folder, new_file, open_private, tighten, write_all
 from gateway.lines import UNREADABLE, forwards, read_exactly, repair_tail
 from gateway.metrics import Damage
@@ -175,9 +176,12 @@ def unfinished(loaded: Sequence[Loaded]) -> tuple[dict[int, int], list[Record]]:
 
 def delete(path: Path) -> None:
     """The segment first: a sidecar alone is seen as such and removed, a segment alone would come back to life."""
+    reach("segment delete before")
     for each in (path, sidecar(path), path.with_suffix(".ids.bad"), path.with_suffix(".torn")):
         with suppress(FileNotFoundError):
             os.unlink(each)
+            reach("segment delete between")
+    reach("segment delete after")
 
 
 def drop_torn(folder: Path) -> None:

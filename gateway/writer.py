@@ -15,6 +15,7 @@ from pathlib import Path
 
 import aiofiles.os
 
+from channels.failpoints import reach
 from gateway.disk import open_or_create, open_private, write_all
 
 
@@ -164,6 +165,7 @@ class Writer:
             size = os.fstat(fd).st_size
             if group.expect not in {-1, size}:
                 raise Overtaken(path)
+            reach("append before", path)
             try:
                 write_all(fd, b"".join([append.data for append in group.appends]))
             except OSError:
@@ -180,6 +182,7 @@ class Writer:
         except OSError:  # network file systems tell of a full disk here
             self._uncut[path] = size
             raise
+        reach("append after", path)
         return size
 
     def settle(self, path: Path) -> None:

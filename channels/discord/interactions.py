@@ -20,6 +20,7 @@ from channels.discord.parse import asker
 from channels.discord.payloads import Interaction
 from channels.discord.places import Place
 from channels.discord.transport import Http, Refusal
+from channels.failpoints import reach
 from channels.text import bounded, name
 
 log = structlog.get_logger(__name__)
@@ -66,8 +67,10 @@ class Interactions:
             webhook_token=interaction.token,
         )
         try:
+            reach("slash before")
             async with asyncio.timeout(SECONDS):
                 await self._http.request(route, json=body, seconds=SECONDS)
+            reach("slash after")
         except TimeoutError:
             log.warning("an interaction was not answered in time", channel="discord")
         except ChannelError as error:

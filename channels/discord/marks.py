@@ -17,6 +17,8 @@ import aiofiles.os
 import msgspec
 import structlog
 
+from channels.failpoints import reach
+
 log = structlog.get_logger(__name__)
 
 MOST_CHATS = 2000
@@ -122,4 +124,6 @@ def _write(path: Path, data: bytes) -> None:
         os.write(handle, data)
     finally:
         os.close(handle)
+    reach("marks before")
     temporary.replace(path)
+    reach("marks after")

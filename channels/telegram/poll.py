@@ -19,6 +19,7 @@ import structlog
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from channels.base import Denied
+from channels.failpoints import reach
 from channels.telegram import updates
 from channels.telegram.transport import Flood, Unanswered
 
@@ -81,7 +82,9 @@ class Poller:
                 batch = _split(answer)
                 self._within(LIMIT)
                 await self._take(batch)
+                reach("offset before")
                 self._confirm(batch)
+                reach("offset after")
                 self._turn("", "")
                 failures = 0
                 if not batch and self.last - began < _QUICK:

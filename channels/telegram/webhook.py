@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from channels.base import NotSent
+from channels.failpoints import reach
 from channels.telegram.poll import Take
 from channels.telegram.settings import listen_address
 
@@ -68,6 +69,7 @@ class Webhook:
         if request.method != "POST":
             return _status(405)
         raw = await request.read()  # 413 by itself above BODY_LIMIT
+        reach("webhook before")
         try:
             await self._take([raw])
         except OSError as error:
@@ -79,6 +81,7 @@ class Webhook:
             log.info("messages can be stored again", channel="telegram")
         self._failing = False
         self.last = time.monotonic()
+        reach("webhook after")
         return _status(200)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar, cast
 
 from channels.base import Address, Button, Channel, Denied, Gone, Lost, NotSent, Piece, Refused, Rejected, Retry, Unknown
+from channels.failpoints import reach
 from gateway.metrics import Metrics
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class _Counted:
 
     async def _count(self, call: str, answer: Awaitable[T]) -> T:
         name = self._channel.name
+        if call != "typing":
+            reach(f"{call} before", name)
         try:
             result = await answer
         except Exception as error:
@@ -61,5 +64,7 @@ class _Counted:
             if isinstance(error, Retry):
                 self._metrics.flood.add(name, by=error.after)
             raise
+        if call != "typing":
+            reach(f"{call} after", name)
         self._metrics.calls.add(name, call, "ok")
         return result

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from channels.failpoints import reach
 from gateway.disk import NEW, new_file, open_private, write_all
 from gateway.errors import Corrupt
 from gateway.lines import BLOCK, UNREADABLE, backwards, forwards, read_exactly, repair_tail, whole_lines
@@ -237,7 +238,9 @@ def copy_range(fd: int, out: int, start: int, end: int) -> None:
 
 def delete_session(path: Path) -> None:
     """Raises FileNotFoundError."""
+    reach("session delete before")
     os.unlink(path)
+    reach("session delete after")
     with suppress(FileNotFoundError):
         os.unlink(path.with_suffix(".torn"))
 
@@ -245,9 +248,12 @@ def delete_session(path: Path) -> None:
 def delete_folder(folder: Path) -> None:
     """All of it, out of sight in one step: what a crash leaves is finished at the next start (see `clear`)."""
     gone = folder.parent / f"{GONE}{secrets.token_hex(8)}"
+    reach("folder delete before")
     with suppress(FileNotFoundError):
         os.rename(folder, gone)
+        reach("folder delete between")
         shutil.rmtree(gone)
+    reach("folder delete after")
 
 
 def clear(path: Path) -> None:

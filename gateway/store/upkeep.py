@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from channels.failpoints import reach
 from gateway.message import SessionKey
 from gateway.store.files import fold_chat, list_keys, read_chat
 from gateway.store.names import CHAT, chat_file, key_folder
@@ -87,7 +88,9 @@ def delete_media(root: Path, key: SessionKey, name: str) -> None:
     """One file that came along. Raises OSError."""
     if not name or "/" in name or name in {".", ".."}:
         raise ValueError(f"not a file's name: {name!r}")
+    reach("media delete before")
     os.unlink(key_folder(root, key) / MEDIA / name)
+    reach("media delete after")
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
