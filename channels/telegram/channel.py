@@ -28,9 +28,27 @@ from telegram import (
 )
 from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
-from channels.base import Accept, Address, Button, CommandInfo, Context, Denied, Gone, Lost, Pacing, Piece, Refused, Unknown
+from channels.base import (
+    Accept,
+    Address,
+    Attachment,
+    Button,
+    ChannelError,
+    CommandInfo,
+    Context,
+    Denied,
+    Gone,
+    Lost,
+    Pacing,
+    Piece,
+    Refused,
+    Retry,
+    Unknown,
+)
 from channels.markup import Parser
+from channels.telegram import files
 from channels.telegram.errors import NO_REPLY_TARGET, NOT_MODIFIED, QUERY_TOO_OLD, sane, says, translate
+from channels.telegram.floods import Floods
 from channels.telegram.intake import Intake
 from channels.telegram.moves import Moves
 from channels.telegram.parse import Me
@@ -78,6 +96,7 @@ class TelegramChannel:
             get_updates_request=self._transport,
         )
         self._moves = Moves(context.folder)
+        self._floods = Floods()
         self._me: Me | None = None
         self._menu: list[BotCommand] | None = None
         self._warned = False
@@ -248,9 +267,10 @@ class TelegramChannel:
                 chat, reply = str(error.new_chat_id), None
             except TelegramError as error:
                 if reply is None or not says(error, NO_REPLY_TARGET):
-                    raise translate(error) from None
+                    raise self._fault(error, chat) from None
                 reply = None
             else:
+                self._floods.passed()
                 return str(message.message_id) if chat == address.chat else f"{chat}/{message.message_id}"
         raise Gone("the group moves from id to id")
 
@@ -274,14 +294,15 @@ class TelegramChannel:
             raise Lost("the group has moved, its old messages cannot be changed") from None
         except TelegramError as error:
             if not says(error, NOT_MODIFIED):
-                raise translate(error) from None
+                raise self._fault(error, str(chat)) from None
+        self._floods.passed()
 
     async def delete(self, address: Address, message_id: str) -> None:
         chat, message = _place(address, message_id)
         try:
             await self._bot.delete_message(chat, message)
         except TelegramError as error:
-            fault = translate(error)
+            fault = self._fault(error, str(chat))
             if not isinstance(fault, Lost):
                 raise fault from None
 
@@ -292,20 +313,32 @@ class TelegramChannel:
         except ChatMigrated as error:
             await self._moves.follow(chat, str(error.new_chat_id))
         except TelegramError as error:
-            raise translate(error) from None
+            raise self._fault(error, chat) from None
 
     async def is_admin(self, address: Address, user_id: str) -> bool:
         for _ in range(2):
             chat = self._moves.now(address.chat)
+            if left := self._floods.left(chat):
+                raise Retry(left)  # no lane holds this call back
             try:
                 admins = await sane(self._bot.get_chat_administrators(_id(chat)), tuple)
             except ChatMigrated as error:
                 await self._moves.follow(chat, str(error.new_chat_id))
             except TelegramError as error:
-                raise translate(error) from None
+                raise self._fault(error, chat) from None
             else:
                 return any(str(admin.user.id) == user_id for admin in admins)
         raise Gone("the group moves from id to id")
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        return await files.fetch(self._transport, attachment, most)
+
+    def _fault(self, error: TelegramError, chat: str) -> ChannelError:
+        """What became of a call for this chat."""
+        fault = translate(error)
+        if isinstance(fault, Retry):
+            return Retry(fault.after, everywhere=self._floods.told(chat, fault.after))
+        return fault
 
 
 def _pacing(settings: Settings) -> Pacing:
