@@ -49,7 +49,7 @@ from gateway.pulse import Pulse
 from gateway.retention import Retention
 from gateway.router import Router
 from gateway.runner import Runners
-from gateway.secrets import CHANNELS as CHANNELS_SECRETS
+from gateway.secrets import key_name, token_name
 from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
 from gateway.supervisor import Supervisor
@@ -150,7 +150,8 @@ class Daemon:
         counting = {name: counted(channel, self.metrics) for name, channel in self.channels.items()}
         self.outbox = Outbox(counting, JournalLedger(self.inbox, self.sessions))
         admins = GroupAdmins(self.channels, self.access, time.monotonic)
-        self.watch = Watch(self.backend)
+        key = key_name(os.environ, config.backend.api_key)
+        self.watch = Watch(self.backend, address=config.backend.address, key=key)
         self.runners = Runners(
             house=self,
             inbox=self.inbox,
@@ -179,7 +180,9 @@ class Daemon:
             clock=time.time,
             metrics=self.metrics,
         )
-        self.supervisors = [Supervisor(channel, self.router.accept, MENU) for channel in self.channels.values()]
+        self.supervisors = [
+            Supervisor(channel, self.router.accept, MENU, secret=token_name(os.environ, name)) for name, channel in self.channels.items()
+        ]
         self.disk = DiskWatch(folder)
         self.retention = Retention(config.retention, folder, self.sessions, self.inbox, self.metrics)
         self.overview = Overview(
@@ -344,8 +347,8 @@ class Daemon:
         if not task.cancelled() and (error := task.exception()):
             if isinstance(error, Denied):
                 name = task.get_name().removeprefix("channel ")
-                where = f" (it is {CHANNELS_SECRETS[name]})" if name in CHANNELS_SECRETS and "token" in str(error) else ""
-                self._denied = ConfigError(self.config.path or "demo", 0, f"channels.{name}", f"{error}{where}")
+                problem = next(each.problem for each in self.supervisors if each.channel.name == name)
+                self._denied = ConfigError(self.config.path or "demo", 0, f"channels.{name}", problem)
             else:
                 log.error("supervisor failed", task=task.get_name(), exc_info=error)
             self._ending.set()

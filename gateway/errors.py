@@ -60,11 +60,21 @@ class BackendError(ParlourError):
 
     `said` is the one plain sentence for the person in the chat: no HTML, no library text, no address, no secret. `retryable`: the same
     request may work later; `after`: seconds that the server asked for. `overflow`: the request was too long for the model.
+    `lasting`: no wait mends it, only the operator: a wrong key, a model that is not there.
     """
 
-    def __init__(self, said: str, *, retryable: bool, after: float | None = None, overflow: bool = False, detail: str = "") -> None:
+    def __init__(
+        self,
+        said: str,
+        *,
+        retryable: bool,
+        after: float | None = None,
+        overflow: bool = False,
+        lasting: bool = False,
+        detail: str = "",
+    ) -> None:
         super().__init__(detail or said)
-        self.said, self.retryable, self.after, self.overflow = said, retryable, after, overflow
+        self.said, self.retryable, self.after, self.overflow, self.lasting = said, retryable, after, overflow, lasting
 
 
 class Told(ParlourError):

@@ -1,5 +1,7 @@
 """How the backend is, for `/status` and `/readyz`: by what turns met, and by asking it while nobody else does.
 
+People are told what is wrong (`said`); the operator also where the backend is and what to do about it (`told`, and the log).
+
 Called by `gateway.app`, which owns the task that `run` is.
 """
 
@@ -10,6 +12,7 @@ import time
 
 import structlog
 
+from gateway.backends import faults
 from gateway.backends.base import Backend
 from gateway.errors import BackendError
 from gateway.turn import Outcome
@@ -23,8 +26,9 @@ AGAIN = 30.0
 class Watch:
     """Knows whether the model answers. A model that is down does not keep the daemon from starting; it recovers by itself."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, *, address: str = "", key: str = "") -> None:
+        """`address`: where it is, without credentials; `key`: by which name the operator knows its key."""
+        self._backend, self._address, self._key = backend, address, key
         self._problem: str | None = None
         self._lasting = False
         self._down = asyncio.Event()
@@ -47,15 +51,30 @@ class Watch:
             return f"{self._backend.name}, not asked yet"
         return f"{self._backend.name}, {'fine' if self.ready else self._problem}"
 
-    def again(self) -> None:
+    def told(self) -> str:
+        """The same for the operator: while it is down, where it is, too."""
+        return f"{self._backend.name} at {self._address}: {self._problem}" if self._problem and self._address else self.said()
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it and where, for the operator; "" while nothing is known to be."""
+        return self.told() if self._problem else ""
+
+    @property
+    def remedy(self) -> str:
+        """What the operator can do about it, "" where we know nothing."""
+        return faults.remedy(self._problem or "", self._key)
+
+    def again(self, address: str, key: str) -> None:
         """Ask anew: what is asked is another one now."""
+        self._address, self._key = address, key
         self._lasting = False
         self._down.set()
 
     def heard(self, outcome: Outcome) -> None:
         """A turn ended: what it met counts."""
         if outcome.failed and not outcome.reason and not outcome.overflow:
-            self._turn(outcome.failed)
+            self._turn(outcome.problem or outcome.failed)
             self._lasting = outcome.lasting
             self._down.set()
         elif outcome.text and not outcome.interrupted:
@@ -78,9 +97,10 @@ class Watch:
             await asyncio.sleep(AGAIN)
 
     def _turn(self, problem: str) -> None:
-        if problem != self._problem:
+        before, self._problem = self._problem, problem
+        if problem != before:
+            where = {"backend": self._backend.name, **({"address": self._address} if self._address else {})}
             if problem:
-                log.warning("backend down", backend=self._backend.name, problem=problem)
+                log.warning("backend down", **where, problem=problem, **({"remedy": self.remedy} if self.remedy else {}))
             else:
-                log.info("backend up", backend=self._backend.name)
-        self._problem = problem
+                log.info("backend up", **where)

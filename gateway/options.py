@@ -97,6 +97,14 @@ class Backend(msgspec.Struct, frozen=True):
             if not getattr(self, name):
                 raise ValueError(f"{name}: must be more than 0")
 
+    @property
+    def address(self) -> str:
+        """Where it is, as a log may show it: no user, no password, no query; "" where it is in this process."""
+        if self.kind != "openai":
+            return ""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+
 
 class Shutdown(msgspec.Struct, frozen=True):
     budget: Seconds = Seconds(25)

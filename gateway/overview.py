@@ -24,6 +24,7 @@ from gateway.router import Router
 from gateway.runner import Runners
 from gateway.sessions import SessionManager
 from gateway.supervisor import Supervisor
+from gateway.words import counted
 
 GRACE = 60.0
 """Seconds without a word from the network after which a channel that has trouble is down."""
@@ -62,7 +63,9 @@ class Overview:
         return Health(
             ready=self._watch.ready and not self._disk.disk.problem and all(state.state in _WELL for state in states.values()),
             channels=states,
-            backend=self._watch.said(),
+            backend=self._watch.told(),
+            backend_problem=self._watch.problem,
+            backend_remedy=self._watch.remedy,
             disk=self._disk.said(),
             disk_free=self._disk.disk.free,
             turns=self._runners.turns(),
@@ -78,7 +81,7 @@ class Overview:
         for supervisor in self._supervisors:
             state, problem = _state(supervisor)
             channels.append(f"{supervisor.channel.name} {state}" + (f" ({problem})" if problem else ""))
-        parts = [", ".join(channels), self._watch.said(), f"{self._runners.turns()} turns, {self._outbox.waiting()} unsent"]
+        parts = [", ".join(channels), self._watch.told(), f"{counted(self._runners.turns(), 'turn')}, {self._outbox.waiting()} unsent"]
         if disk := self._disk.said():
             parts.append(f"disk: {disk}")
         return "; ".join(parts)

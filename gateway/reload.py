@@ -40,12 +40,16 @@ FRESH = "PARLOUR_FRESH_CREDENTIALS"
 def read(path: Path, channel_types: ChannelTypes, env: Mapping[str, str]) -> Config:
     """The config as it is now; what systemd handed over at start is looked for where the unit puts it for a reload. Blocks. Raises
     ConfigErrors."""
+    now = present(env)
+    if now is not env and os.path.realpath(path.parent) == os.path.realpath(env["CREDENTIALS_DIRECTORY"]):
+        path = Path(now["CREDENTIALS_DIRECTORY"], path.name)
+    return load(path, channel_types, now)
+
+
+def present(env: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the credentials that the unit put aside for a reload, where it did; else `env` itself. Blocks."""
     handed, fresh = env.get("CREDENTIALS_DIRECTORY", ""), env.get(FRESH, "")
-    if handed and fresh and os.path.isdir(fresh):
-        env = {**env, "CREDENTIALS_DIRECTORY": fresh}
-        if os.path.realpath(path.parent) == os.path.realpath(handed):
-            path = Path(fresh, path.name)
-    return load(path, channel_types, env)
+    return {**env, "CREDENTIALS_DIRECTORY": fresh} if handed and fresh and os.path.isdir(fresh) else env
 
 
 class Plan(NamedTuple):

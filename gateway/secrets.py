@@ -68,6 +68,29 @@ def find(env: Mapping[str, str], *names: str) -> Secret:
     return Secret("")
 
 
+def named(env: Mapping[str, str], *names: str, at: str) -> str:
+    """Where `find` finds the secret, in the operator's words; `at`, its place in the config file, where it is nowhere else."""
+    for name in names:
+        folder = env.get("CREDENTIALS_DIRECTORY", "")
+        if folder and os.path.lexists(Path(folder, name)):
+            return f"{name}, a credential of the unit"
+        if path := env.get(f"{name}_FILE", ""):
+            return f"{name}_FILE, {path}"
+        if env.get(name, ""):
+            return name
+    return at
+
+
+def token_name(env: Mapping[str, str], channel: str) -> str:
+    """`named` for a channel's token; "" for a channel that has none of its own."""
+    return named(env, CHANNELS[channel], at=f"token in [channels.{channel}]") if channel in CHANNELS else ""
+
+
+def key_name(env: Mapping[str, str], key: Secret) -> str:
+    """`named` for the backend's `key`; where there is none, how to give it one."""
+    return named(env, *BACKEND, at="api_key in [backend]") if key else f"there is none; set {BACKEND[0]}"
+
+
 def in_urls(text: str) -> list[str]:
     """Passwords that stand in addresses (`https://user:password@host`), as written and as meant."""
     found: list[str] = []

@@ -29,9 +29,17 @@ class Supervisor:
     """One channel's life. `state` and `problem` are for the health report."""
 
     def __init__(
-        self, channel: Channel, accept: Accept, menu: Sequence[CommandInfo], *, spread: Callable[[], float] = random.random
+        self,
+        channel: Channel,
+        accept: Accept,
+        menu: Sequence[CommandInfo],
+        *,
+        secret: str = "",
+        spread: Callable[[], float] = random.random,
     ) -> None:
+        """`secret`: by which name the operator knows the channel's token."""
         self.channel = channel
+        self._secret = secret
         self.state: Literal["starting", "up", "down", "stopped", "ended"] = "starting"
         self.problem = ""
         self.contacted = asyncio.Event()
@@ -62,7 +70,8 @@ class Supervisor:
                 await self.channel.run(self._accept)
             except Denied as error:
                 first = not self.contacted.is_set()
-                self._turn("stopped", str(error))
+                named = f" (it is {self._secret})" if self._secret and "token" in str(error) else ""
+                self._turn("stopped", f"{error}{named}")
                 self.contacted.set()
                 if first:
                     raise

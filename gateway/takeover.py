@@ -26,6 +26,7 @@ from gateway.outbox import Outbox
 from gateway.retention import Retention
 from gateway.router import Bounds, Router
 from gateway.runner import Model, Runners
+from gateway.secrets import key_name
 from gateway.sessions import SessionManager
 
 log = structlog.get_logger(__name__)
@@ -74,20 +75,25 @@ class Takeover:
         async with self._one:
             sdnotify.notify(*sdnotify.reloading())
             try:
-                self._take_over(await asyncio.to_thread(reload.read, Path(self.config.path), self._types(), os.environ))
+                self._take_over(*await asyncio.to_thread(self._read))
             except (ConfigErrors, StartError) as error:
                 self._metrics.reloads.add("refused")
                 log.error("config not taken over, the one that runs stays", faults=str(error).splitlines())
             finally:
                 sdnotify.notify(sdnotify.READY)
 
-    def _take_over(self, wanted: Config) -> None:
+    def _read(self) -> tuple[Config, str]:
+        """The config as it is now, and by which name the operator knows the backend's key. Blocks. Raises ConfigErrors."""
+        wanted = reload.read(Path(self.config.path), self._types(), os.environ)
+        return wanted, key_name(reload.present(os.environ), wanted.backend.api_key)
+
+    def _take_over(self, wanted: Config, key: str) -> None:
         """All of it or, where it raises StartError, nothing."""
         mask.add(secret.reveal() for secret in wanted.hidden)
         config, taken, restart = reload.plan(self.config, wanted, {name: channel.adjustable for name, channel in self._adjustable.items()})
         if isinstance(self._backend, AdjustableBackend) and any(key.startswith("backend.") for key in taken):
             self._backend.adjust(config.backend)
-            self._watch.again()
+            self._watch.again(config.backend.address, key)
         self.config = config
         self._access.rules = config.access
         self._router.bounds = Bounds(config.sessions.waiting, config.access.turns_per_day)

@@ -63,6 +63,8 @@ class Outcome:
     """The text is not all that the answer would have been."""
     failed: str = ""
     """The sentence for the person where nothing was said at all."""
+    problem: str = ""
+    """What is wrong with the backend then, without what the person may do about it; "" where it is not the backend's fault."""
     overflow: bool = False
     """It failed because the request is too long for the model: a shorter one may pass."""
     lasting: bool = False
@@ -140,7 +142,14 @@ async def run(
             wait = _wait(error, tried, chance)
             if wait is None:
                 log.warning("model failed", backend=backend.name, tries=tried, retryable=error.retryable, fault=str(error))
-                return Outcome(failed=_sentence(error), overflow=error.overflow, reasoning=_joined(heard.thoughts), tries=tried)
+                return Outcome(
+                    failed=_sentence(error),
+                    problem="" if error.overflow else error.said,
+                    overflow=error.overflow,
+                    lasting=error.lasting,
+                    reasoning=_joined(heard.thoughts),
+                    tries=tried,
+                )
             log.info("model asked again", backend=backend.name, tried=tried, wait=round(wait, 2), fault=str(error))
         else:
             return replace(_outcome(heard), tries=tried)

@@ -1,6 +1,11 @@
-"""Amounts as people read them. Pure. Called by `gateway.cli` and `gateway.doctor`."""
+"""Amounts as people read them. Pure. Called by whoever tells an operator something: `gateway.cli`, `gateway.doctor`, `gateway.overview`."""
 
 from __future__ import annotations
+
+
+def counted(count: int, word: str, words: str = "") -> str:
+    """ "1 turn", "2 turns"; `words` where the plural is no mere s."""
+    return f"{count} {word if count == 1 else words or f'{word}s'}"
 
 
 def span(seconds: float) -> str:

@@ -23,18 +23,27 @@ NO_ANSWER = "The model's server sent something that is not an answer."
 SILENT = "The model did not begin to answer in time."
 STALLED = "The model stopped in the middle of its answer."
 REPORTED = "The model's server reported an error."
+KEY = "The model's server does not accept our key."
+ACCESS = "The model's server refuses us access."
+MISSING = "The model's server does not know this model or this address."
+MOVED = "The model's server has moved: its address in the config is not right."
+ADDRESS = "The model's address in the config is not right."
+UNKNOWN = "The model's server cannot be found."
+UNREACHED = "The model's server cannot be reached."
+CERTIFICATE = "The model's server cannot prove who it is (its certificate is not valid)."
+INSECURE = "No secure connection to the model's server is possible."
+PROXY = "The proxy between us and the model does not let us through."
 
 _CREDIT = "The account with the model's provider is out of credit."
 _BUSY = "The model is asked too often at the moment."
 _DOWN = "The model's server has a problem of its own."
-_MISSING = "The model's server does not know this model or this address."
 _REFUSED = "The model's server did not accept the request."
 
 _STATUS: Mapping[int, tuple[str, bool]] = {
-    401: ("The model's server does not accept our key.", False),
+    401: (KEY, False),
     402: (_CREDIT, False),
-    403: ("The model's server refuses us access.", False),
-    404: (_MISSING, False),
+    403: (ACCESS, False),
+    404: (MISSING, False),
     408: ("The model's server took too long.", True),
     409: ("The model's server is busy with something else.", True),
     413: (OVERFLOW, False),
@@ -45,6 +54,23 @@ _STATUS: Mapping[int, tuple[str, bool]] = {
     529: (_BUSY, True),
 }
 """What a status means to the person, and whether the same request may work later."""
+
+_LASTING = frozenset({KEY, ACCESS, MISSING, MOVED, ADDRESS, _CREDIT})
+
+_REMEDIES: Mapping[str, str] = {
+    KEY: "change the key: {key}",
+    ACCESS: "see whether the key may use this model: {key}",
+    MISSING: "see [backend] model and base_url; `parlour doctor` says which models the server has",
+    MOVED: "set [backend] base_url to where it is now",
+    ADDRESS: "mend [backend] base_url",
+    UNKNOWN: "see the name in [backend] base_url, and the network",
+    UNREACHED: "start the model's server, or mend [backend] base_url",
+    CERTIFICATE: "renew its certificate, or set this machine's clock",
+    INSECURE: "see whether [backend] base_url should begin with http:// or https://",
+    PROXY: "see the variables http_proxy, https_proxy and no_proxy",
+    _CREDIT: "see the account with the provider",
+    _DOWN: "see the log of the model's server",
+}
 
 _WORDS: Mapping[str, int] = {
     "rate_limit": 429,
@@ -163,14 +189,20 @@ def _fault(status: int, error: _Error, after: float | None) -> BackendError:
     if status in {0, 400, 413, 422, 500} and (status == 413 or _TOO_LONG.search(f"{code} {kind} {message}")):
         return BackendError(OVERFLOW, retryable=False, overflow=True, detail=detail)
     if "insufficient_quota" in (code, kind) or "billing" in code:
-        return BackendError(_CREDIT, retryable=False, detail=detail)
+        return BackendError(_CREDIT, retryable=False, lasting=True, detail=detail)
     if not status:
         return BackendError(REPORTED, retryable=True, after=after, detail=detail)
     if 300 <= status < 400:
-        said, retryable = "The model's server has moved: its address in the config is not right.", False
+        said, retryable = MOVED, False
     else:
         said, retryable = _STATUS.get(status, (_DOWN, True) if status >= 500 else (_REFUSED, False))
-    return BackendError(said, retryable=retryable, after=after if retryable else None, detail=detail)
+    return BackendError(said, retryable=retryable, after=after if retryable else None, lasting=said in _LASTING, detail=detail)
+
+
+def remedy(problem: str, key: str) -> str:
+    """What the operator can do about a problem that is one of ours (`BackendError.said`), "" where we know nothing. `key`: by which name
+    the operator knows the key."""
+    return _REMEDIES.get(problem, "").format(key=key)
 
 
 def names_stream_options(body: bytes) -> bool:
@@ -191,20 +223,25 @@ def broken(error: BaseException) -> BackendError:
     """A connection that was not made or did not last. Libraries' messages hold addresses: only their class gets into the detail."""
     match error:
         case aiohttp.InvalidURL():
-            said, retryable = "The model's address in the config is not right.", False
+            said, retryable = ADDRESS, False
         case aiohttp.ClientConnectorCertificateError():
-            said, retryable = "The model's server cannot prove who it is (its certificate is not valid).", False
+            said, retryable = CERTIFICATE, False
         case aiohttp.ClientSSLError():
-            said, retryable = "No secure connection to the model's server is possible.", False
+            said, retryable = INSECURE, False
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            said, retryable = "The proxy between us and the model does not let us through.", True
+            said, retryable = PROXY, True
         case aiohttp.ClientConnectorDNSError():
-            said, retryable = "The model's server cannot be found.", True
+            said, retryable = UNKNOWN, True
         case aiohttp.ClientConnectorError() | TimeoutError():
-            said, retryable = "The model's server cannot be reached.", True
+            said, retryable = UNREACHED, True
         case aiohttp.ClientResponseError():
             said, retryable = NO_ANSWER, True
         case _:
             said, retryable = CUT, True
     number = getattr(error, "errno", None)
-    return BackendError(said, retryable=retryable, detail=f"{type(error).__name__}{f' errno {number}' if isinstance(number, int) else ''}")
+    return BackendError(
+        said,
+        retryable=retryable,
+        lasting=said in _LASTING,
+        detail=f"{type(error).__name__}{f' errno {number}' if isinstance(number, int) else ''}",
+    )

@@ -97,6 +97,10 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
     health = status.health
     if health.disk:
         yield wrong("disk", health.disk, "make room, or look at the medium")
+    if health.backend_problem:
+        yield wrong("backend", f"the daemon says: {health.backend_problem}", health.backend_remedy or "see the log of both")
+    elif health.backend:
+        yield ok("backend", f"the daemon says: {health.backend}")
     for name, channel in sorted(health.channels.items()):
         if channel.state in {"up", "ended"}:
             yield ok(name, f"the daemon says: {channel.state}")

@@ -22,6 +22,10 @@ class Health(msgspec.Struct, frozen=True):
     ready: bool
     channels: dict[str, ChannelHealth] = {}
     backend: str = ""
+    """How the model is; while it is down also where, without credentials."""
+    backend_problem: str = ""
+    """The same where something is wrong, "" where nothing is known to be; `backend_remedy`: what to do about it."""
+    backend_remedy: str = ""
     disk: str = ""
     """What is wrong with the data folder, "" if nothing."""
     disk_free: int | None = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import stat
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +18,7 @@ from tests.fakes.openai import FakeModel, nobody
 from tests.fakes.telegram import FakeTelegram
 from tests.flow.daemon import KEY, REPO, TOKEN, Daemon, free_port
 from tests.flow.people import config
+from tests.gateway.core import until
 
 ANA = 42
 
@@ -142,6 +145,36 @@ async def test_a_model_that_is_down_is_told_and_comes_back(tmp_path: Path, tg: F
     finally:
         if daemon.process is not None and daemon.process.returncode is None:
             await daemon.kill()
+
+
+async def test_what_is_wrong_with_the_backend_is_named(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
+    """A refused key, then a server that is not there: the log, `status` and `doctor` have the address and what to change; no key is shown,
+    and the person in the chat is told none of it."""
+    wrong_key = "sk-WRONG-9876543210"
+    async with Daemon(tmp_path, config(tg, model), env={"PARLOUR_BACKEND_API_KEY": wrong_key}) as daemon, AsyncExitStack() as server:
+        server.push_async_exit(model)
+
+        async def told(problem: str, remedy: str) -> None:
+            await until(lambda: problem in daemon.text(), 20)
+            line = next(line for line in reversed(daemon.text().splitlines()) if problem in line)
+            _, status = await parlour(daemon, "status", "--json")
+            code, doctor = await parlour(daemon, "doctor", "--offline", "--json")
+            assert code == 1
+            (found,) = [one["text"] + one["remedy"] for one in json.loads(doctor)["findings"] if one["level"] == "wrong"]
+            for text in (line, status, found):
+                assert model.base_url in text
+                assert problem in text
+                assert remedy in text
+                assert wrong_key not in text
+
+        await told("does not accept our key", "PARLOUR_BACKEND_API_KEY")
+        tg.say(ANA, "anybody?")
+        await tg.wait_for(lambda: "key" in "".join(tg.visible(ANA)), 20, chat=ANA)
+        await server.aclose()
+        tg.say(ANA, "and now?")
+        await tg.wait_for(lambda: "reached" in tg.visible(ANA)[-1], 20, chat=ANA)
+        await told("cannot be reached", "start the model's server")
+        assert "127.0.0.1" not in "".join(tg.visible(ANA))
 
 
 async def test_a_stranger_is_let_in_by_the_operator_and_shut_out_again(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:

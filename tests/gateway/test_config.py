@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.settings import Bytes, Seconds, Secret
-from gateway import config
+from gateway import config, secrets
 from gateway.config import Config
 from gateway.errors import ConfigErrors
+from gateway.options import Backend
 from gateway.tomllines import Lines
 from gateway.validate import seconds, size
 
@@ -484,6 +485,36 @@ def test_order_of_secrets(write: Write, tmp_path: Path) -> None:
     loaded = load(path, **env)
     assert loaded.tokens["telegram"] == "1:from-credential"
     assert "from" not in repr(loaded.tokens)
+
+
+def test_the_operator_is_told_which_secret_it_is(tmp_path: Path) -> None:
+    """By the name of the place that counts, never by its value; where there is no key yet, how to give one."""
+    (tmp_path / "PARLOUR_TELEGRAM_TOKEN").touch()
+    env = {"PARLOUR_TELEGRAM_TOKEN": "1:x"}
+    assert secrets.token_name({}, "telegram") == "token in [channels.telegram]"
+    assert secrets.token_name({}, "web") == ""
+    assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN"
+    env["PARLOUR_TELEGRAM_TOKEN_FILE"] = "/etc/token"
+    assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN_FILE, /etc/token"
+    env["CREDENTIALS_DIRECTORY"] = str(tmp_path)
+    assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN, a credential of the unit"
+    assert secrets.key_name({"OPENAI_API_KEY": "sk-1"}, Secret("sk-1")) == "OPENAI_API_KEY"
+    assert secrets.key_name({}, Secret("sk-1")) == "api_key in [backend]"
+    assert secrets.key_name({}, Secret("")) == "there is none; set PARLOUR_BACKEND_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "address"),
+    [
+        ("http://127.0.0.1:11434/v1/", "http://127.0.0.1:11434/v1"),
+        ("https://ana:pa%40ss@[::1]:8/v1?key=abc#x", "https://[::1]:8/v1"),
+        ("https://api.example.org", "https://api.example.org"),
+    ],
+)
+def test_the_address_of_the_backend_has_no_secret_in_it(base_url: str, address: str) -> None:
+    """User, password and query are left out; what is in this process has no address."""
+    assert Backend(model="m", base_url=base_url).address == address
+    assert Backend(kind="echo", base_url=base_url).address == ""
 
 
 def test_key_of_the_backend(write: Write) -> None:

@@ -72,6 +72,16 @@ async def test_pauses_grow_to_a_limit_and_begin_anew_after_steady_work() -> None
     assert channel.pauses() == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE, STEADY + 2]
 
 
+async def test_a_token_that_is_refused_later_is_named() -> None:
+    """The log and the health report say which secret it is; a refusal that is not about the token does not name it."""
+    for said, told in (("does not accept the bot token", "does not accept the bot token (it is MY_TOKEN)"), ("no intent", "no intent")):
+        running = Supervisor(Moody((None, Denied(said))), accept, [], secret="MY_TOKEN")
+        with structlog.testing.capture_logs() as logs:
+            await running.run()
+        assert (running.state, running.problem) == ("stopped", told)
+        assert [line["problem"] for line in logs if line["event"] == "channel stopped"] == [told]
+
+
 async def test_what_the_network_asks_for_is_waited() -> None:
     """A Retry at the first contact is obeyed."""
     channel = Moody((Retry(300), 0.0), (None, 1.0))

@@ -82,6 +82,22 @@ async def test_a_whole_answer() -> None:
     assert seen == "Fine, thanks.\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "problem", "lasting"),
+    [
+        (BackendError("No such model.", retryable=False, lasting=True), "No such model.", True),
+        (BackendError("Nobody is there.", retryable=True), "Nobody is there.", False),
+        (BackendError("Too long.", retryable=False, overflow=True), "", False),
+    ],
+)
+async def test_what_is_wrong_with_the_backend_is_told_apart_from_advice(error: BackendError, problem: str, lasting: bool) -> None:
+    """For the daemon's picture of it: the fault without "try again", whether it lasts, and nothing where the question was at fault."""
+    answers: list[list[Part | BackendError]] = [[error]] * turn.TRIES
+    outcome, _, _ = await ask(*answers)
+    assert (outcome.problem, outcome.lasting) == (problem, lasting)
+    assert error.said in outcome.failed
+
+
 # --------------------------------------------------------------------------------------------------------------------- nothing is said
 
 

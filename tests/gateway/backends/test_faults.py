@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.backends import faults
+from gateway.errors import BackendError
 
 NOW = 1_000_000_000.0
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz"
@@ -78,6 +79,33 @@ def test_every_refusal_has_its_sentence(status: int, body: bytes, retryable: boo
     assert re.fullmatch(r"[A-Z][A-Za-z ,':()-]+\.", error.said)
     assert KEY not in str(error)
     assert "<" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting", "remedy"),
+    [
+        (faults.refused(401, {}, b"", NOW), True, "change the key: MY_KEY"),
+        (faults.refused(403, {}, b"", NOW), True, "MY_KEY"),
+        (faults.refused(402, {}, b"", NOW), True, "account"),
+        (faults.refused(429, {}, b'{"error":{"code":"insufficient_quota"}}', NOW), True, "account"),
+        (faults.refused(404, {}, b"", NOW), True, "[backend] model"),
+        (faults.refused(301, {}, b"", NOW), True, "[backend] base_url"),
+        (faults.reported({"type": "authentication_error"}), True, "MY_KEY"),
+        (faults.broken(aiohttp.InvalidURL("http://x")), True, "[backend] base_url"),
+        (faults.broken(ConnectionRefusedError()), False, ""),
+        (faults.broken(TimeoutError()), False, "start the model's server"),
+        (faults.refused(429, {}, b"", NOW), False, ""),
+        (faults.refused(500, {}, b"", NOW), False, "log"),
+        (faults.refused(413, {}, b"", NOW), False, ""),
+    ],
+)
+def test_what_no_wait_mends_and_what_the_operator_can_do(error: BackendError, lasting: bool, remedy: str) -> None:
+    """A key, a model, an account or an address that is not right stays so; the remedy names the setting, and the key by its name."""
+    assert error.lasting is lasting
+    assert not (error.lasting and error.retryable)
+    said = faults.remedy(error.said, "MY_KEY")
+    assert remedy in said
+    assert bool(said) == bool(remedy)
 
 
 def test_an_error_without_a_status_is_told_by_its_words() -> None:

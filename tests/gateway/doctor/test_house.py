@@ -151,6 +151,15 @@ def test_a_daemon() -> None:
     ]
 
 
+def test_the_daemons_own_view_of_the_backend() -> None:
+    """What it met is repeated, with its remedy: a look from here may find the server well, and the daemon does not."""
+    (_, found) = house.daemon(status(backend="openai, fine"), "", Left(True))
+    assert (found.area, found.level, found.text) == ("backend", "ok", "the daemon says: openai, fine")
+    ill = status(backend="openai at x: No.", backend_problem="openai at x: No.", backend_remedy="mend it")
+    (_, found) = house.daemon(ill, "", Left(True))
+    assert (found.area, found.level, found.text, found.remedy) == ("backend", "wrong", "the daemon says: openai at x: No.", "mend it")
+
+
 def test_others() -> None:
     """What was asked: a refused token, a server that is not there, a webhook in the way, privacy mode where groups are let in."""
     privacy, webhook, model = (
