@@ -5,6 +5,11 @@ and repeats a 5xx up to five times, so that nobody knows for half a minute what 
 is for the lanes, which know what is newer by then. A request that would be answered with 429, by the headers of those before it, is not
 made (Discord bans who collects ten thousand errors in ten minutes).
 
+Whom a 429 means (Discord's documentation, "Rate Limits"). `"global": true`, or `X-RateLimit-Global` or `X-RateLimit-Scope: global`: the
+whole bot, except for what answers an interaction, which the global limit does not bind. Every other one, those of the scope `shared`
+included, which many bots use up together: this route in this channel. One without `Via` did not come from the API but from the wall in
+front of it, which shuts out our address with all that it asks.
+
 Every failure is one of `NotSent` (no connection was made), `Unknown` (it may have arrived), `Retry` (wait), or `Refusal`, with Discord's
 status and code. None of them has an address, a token or a body in it: interaction tokens are parts of addresses, so that aiohttp's
 exceptions stay in here, not even as a cause. Called by discord.py (`request`, `ws_connect`) and by the modules of this package.
@@ -60,6 +65,8 @@ class Http(HTTPClient):
         self._pause = 0.0
         """Nothing at all is asked before."""
         self._told = ("", 0.0)
+        """Nothing that needs the bot's token is asked before."""
+        self._wall = 0.0
         self.socket: aiohttp.ClientWebSocketResponse | None = None
         """The gateway's newest one."""
 
@@ -126,8 +133,9 @@ class Http(HTTPClient):
     def _may(self, route: Route, open_: bool) -> str:
         """The bucket of this request. Raises Retry where it is empty."""
         now = self._clock()
-        if self._pause > now and not open_:
-            raise Retry(self._pause - now, everywhere=True)
+        held = self._wall if open_ else max(self._wall, self._pause)
+        if held > now:
+            raise Retry(held - now, everywhere=True)
         key = self._key(route)
         left = self._empty.get(key, 0.0) - now
         if left > 0:
@@ -155,16 +163,7 @@ class Http(HTTPClient):
     def _fault(self, status: int, headers: Mapping[str, str], answer: object, open_: bool) -> ChannelError:
         said = answer if isinstance(answer, dict) else {}
         if status == 429:
-            after = _seconds(said.get("retry_after")) or _seconds(headers.get("Retry-After"))
-            if not said:
-                # A page instead of words: the wall in front of the API, and each further request makes it last longer.
-                after = min(max(after or 0.0, BANNED[0]), BANNED[1])
-                self._pause = self._clock() + after
-                return Retry(after, everywhere=True)
-            after = after or 1.0
-            if everywhere := bool(said.get("global")):
-                self._pause = self._clock() + after
-            return Retry(after, everywhere=everywhere)
+            return self._limited(headers, said)
         text = str(said.get("message") or "no reason given")[:200]
         if status >= 500 or status < 400 or status == 408:
             return Unknown(f"Discord answered {status}")
@@ -179,6 +178,21 @@ class Http(HTTPClient):
         if self._session is None:
             raise NotSent("the channel is closed")
         headers = {"User-Agent": self.user_agent}
+    def _limited(self, headers: Mapping[str, str], said: Mapping[str, Any]) -> Retry:
+        now = self._clock()
+        after = _seconds(said.get("retry_after")) or _seconds(headers.get("Retry-After"))
+        if not said or "Via" not in headers:
+            # Each further request makes it last longer. A page says nothing that can be relied on; words may name a shorter time.
+            least = 0.0 if said and after else BANNED[0]
+            after = min(max(after or 0.0, least), BANNED[1])
+            self._wall = max(self._wall, now + after)
+            return Retry(after, everywhere=True)
+        after = after or 1.0
+        everywhere = bool(said.get("global")) or "X-RateLimit-Global" in headers or headers.get("X-RateLimit-Scope") == "global"
+        if everywhere:
+            self._pause = max(self._pause, now + after)
+        return Retry(after, everywhere=everywhere)
+
         if self.token is not None and not open_:
             headers["Authorization"] = f"Bot {self.token}"
         body = None
