@@ -63,10 +63,10 @@ class Http(HTTPClient):
         self._empty: dict[str, float] = {}
         """Bucket and channel -> when it has tokens again."""
         self._pause = 0.0
-        """Nothing at all is asked before."""
-        self._told = ("", 0.0)
         """Nothing that needs the bot's token is asked before."""
         self._wall = 0.0
+        """Nothing at all is asked before."""
+        self._told = ("", 0.0)
         self.socket: aiohttp.ClientWebSocketResponse | None = None
         """The gateway's newest one."""
 
@@ -170,14 +170,6 @@ class Http(HTTPClient):
         code, errors = said.get("code"), said.get("errors")
         return Refusal(status, code if isinstance(code, int) else 0, text, errors=errors if isinstance(errors, dict) else None, open_=open_)
 
-    # ---------------------------------------------------------------------------------------------------------------- the wire
-
-    async def _exchange(
-        self, route: Route, open_: bool, options: Mapping[str, Any], seconds: float
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        if self._session is None:
-            raise NotSent("the channel is closed")
-        headers = {"User-Agent": self.user_agent}
     def _limited(self, headers: Mapping[str, str], said: Mapping[str, Any]) -> Retry:
         now = self._clock()
         after = _seconds(said.get("retry_after")) or _seconds(headers.get("Retry-After"))
@@ -193,6 +185,14 @@ class Http(HTTPClient):
             self._pause = max(self._pause, now + after)
         return Retry(after, everywhere=everywhere)
 
+    # ---------------------------------------------------------------------------------------------------------------- the wire
+
+    async def _exchange(
+        self, route: Route, open_: bool, options: Mapping[str, Any], seconds: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        if self._session is None:
+            raise NotSent("the channel is closed")
+        headers = {"User-Agent": self.user_agent}
         if self.token is not None and not open_:
             headers["Authorization"] = f"Bot {self.token}"
         body = None
