@@ -36,7 +36,7 @@ class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that came along. Nothing is downloaded yet; `ref` is the network's own handle for it."""
+    """A file that came along. Nothing is downloaded yet; `ref` is the network's own handle for it, by which `Channel.fetch` gets it."""
 
     kind: Literal["photo", "file", "audio", "video", "voice"]
     ref: str
@@ -192,6 +192,10 @@ class Lost(Refused):
     """The message to edit or delete is not there (any more)."""
 
 
+class TooLarge(Refused):
+    """The network does not give files of this size to bots."""
+
+
 class Denied(ChannelError):
     """The network does not accept our credentials. Permanent: the channel stops."""
 
@@ -251,6 +255,11 @@ class Channel(Protocol):
 
     async def is_admin(self, address: Address, user_id: str) -> bool:
         """Whether the network says that this person administers this group. Raises ChannelError if it does not say."""
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        """A file's first bytes, at most `most` of them, whatever its size is said to be; fewer: that is all of it. Called by
+        `gateway.attachments`, for many messages at once, under the key lock of each, so it has time limits of its own. Raises ChannelError:
+        TooLarge where bots do not get files of that size."""
 
 
 # --------------------------------------------------------------------------------------- what a look at a network, before a start, finds

@@ -20,7 +20,23 @@ from contextlib import suppress
 import msgspec
 from aiohttp.web import RouteDef
 
-from channels.base import Accept, Address, Button, Channel, CommandInfo, Context, Gone, Inbound, Limits, Lost, Pacing, Piece, Sender
+from channels.base import (
+    Accept,
+    Address,
+    Attachment,
+    Button,
+    Channel,
+    CommandInfo,
+    Context,
+    Gone,
+    Inbound,
+    Limits,
+    Lost,
+    Pacing,
+    Piece,
+    Refused,
+    Sender,
+)
 from channels.text import clean
 
 MAX_LINE = 64 * 1024
@@ -231,6 +247,9 @@ class ConsoleChannel:
     async def is_admin(self, address: Address, user_id: str) -> bool:
         """Whoever sits at the terminal."""
         return True
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        raise Refused("nothing is attached here")
 
     async def _ask(self) -> None:
         with suppress(OSError):  # nobody reads stdout: what is typed still counts

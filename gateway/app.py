@@ -24,6 +24,7 @@ from aiofiles.os import wrap
 from channels.base import Channel, Context, Denied
 from gateway import __version__, sdnotify
 from gateway.access import Access
+from gateway.attachments import Attachments
 from gateway.backends.base import Backend
 from gateway.commands.table import MENU
 from gateway.config import Config
@@ -159,6 +160,7 @@ class Daemon:
             outbox=self.outbox,
             access=self.access,
             admins=admins,
+            attachments=Attachments(self.channels),
             model=model(config, self.backend),
             asking=ask,
             slots=config.backend.max_concurrent_turns,
@@ -305,7 +307,15 @@ class Daemon:
 
         metrics = Exposition(self.metrics, self.overview.readings)
         routes = [route for channel in self.channels.values() for route in channel.routes()]
-        server = HttpServer(http.listen, routes, self.overview.health, hosts=http.hosts, token=self.web_token, metrics=metrics.render)
+        server = HttpServer(
+            http.listen,
+            routes,
+            self.overview.health,
+            hosts=http.hosts,
+            token=self.web_token,
+            metrics=metrics.render,
+            look=self.disk.fresh,
+        )
         await server.start()
         self._page = server.address
         self._closers.append(server.close)
@@ -421,6 +431,7 @@ class Daemon:
             stubs=stubs,
             cached_bytes=size,
             memory=memory(),
+            needs_restart=self._takeover.restart,
         )
 
     def _control_handlers(self) -> Mapping[str, Handler]:
@@ -435,10 +446,14 @@ class Daemon:
             return f"{args.get('id', '')} is shut out"
 
         async def status(args: Mapping[str, str]) -> object:
+            await self.disk.fresh()
             return self.status_report()
 
+        async def differs(args: Mapping[str, str]) -> object:
+            return self._takeover.differs(args.get("salt", ""), args.get("digests", ""))
+
         conversations = Operations(self.sessions, self.store, self.inbox).handlers()
-        return {**conversations, "pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke, "status": status}
+        return {**conversations, "pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke, "status": status, "config.differs": differs}
 
 
 def _span(seconds: float) -> str:

@@ -77,13 +77,19 @@ class Person(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Media(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attachment of a user line, by reference; its bytes are never in the file."""
+    """An attachment of a user line, by reference; of its content only the words of a text file are kept."""
 
     kind: str
     name: str = ""
     mime: str = ""
     size: int | None = None
     ref: str = ""
+    text: str = ""
+    """What a text file says, or its beginning."""
+    cut: bool = False
+    """`text` is not all of it."""
+    unread: str = ""
+    """Why a text file's words are not here, as the rest of a sentence that begins with "it"."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):

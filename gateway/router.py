@@ -16,6 +16,7 @@ import structlog
 
 from channels.base import Channel, Inbound
 from channels.failpoints import reach
+from channels.files import readable
 from gateway.access import Access, Pair, Refuse, over_quota
 from gateway.commands.base import Call, Command, House, When, parse
 from gateway.commands.table import BY_NAME, find
@@ -220,7 +221,7 @@ class Router:
             command = BY_NAME.get(parsed[0])
             if command is None or (command.admin and not self._access.is_admin(inbound.address.channel, inbound.sender)):
                 return f"There is no command /{parsed[0]}. /help lists what there is."
-        elif not inbound.text.strip():
+        elif not inbound.text.strip() and not any(map(readable, inbound.attachments)):
             return "Yes? Write your question in the same message."
         return ""
 

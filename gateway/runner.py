@@ -8,15 +8,17 @@ Called by `gateway.router`, which decides what gets into a queue; `Runners` owns
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from channels.base import Button
+from channels.base import Button, Inbound
 from channels.failpoints import reach
 from gateway.access import Access
+from gateway.attachments import Attachments, note, room, unread
 from gateway.backends.base import Backend
 from gateway.commands.base import Ask, Call, Command, House
 from gateway.commands.conversations import FORGOTTEN
@@ -41,6 +43,7 @@ BROKEN_OFF = "Something went wrong in here. The answer is not complete."
 UNREADABLE = "This conversation's file cannot be read. It was left as it is; /reset starts a new one."
 ADMINS_ONLY = "In a group only its admins may do that."
 STOPPED = "(stopped)"
+TOLD_TO_STOP = "I was told to stop"
 
 
 @dataclass(slots=True)
@@ -49,14 +52,17 @@ class Running:
 
     pending: Pending
     asking: asyncio.Task[Outcome] | None = None
+    fetching: asyncio.Task[tuple[Media, ...]] | None = None
+    """What is attached to it is on its way."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
 
     def stop(self) -> None:
         """End it: what was seen is kept."""
         self._stopped = True
-        if self.asking is not None:
-            self.asking.cancel()
+        for work in (self.asking, self.fetching):
+            if work is not None:
+                work.cancel()
 
     def stopped(self) -> bool:
         """Somebody ended it."""
@@ -101,6 +107,7 @@ class Runners:
         outbox: Outbox,
         access: Access,
         admins: GroupAdmins,
+        attachments: Attachments,
         model: Model,
         asking: Asking,
         slots: int,
@@ -109,7 +116,7 @@ class Runners:
     ) -> None:
         """`model` may be replaced at any time; a turn goes on with the one that it began with."""
         self._house, self._inbox, self._sessions, self._outbox = house, inbox, sessions, outbox
-        self._access, self._admins, self._asking, self._heard = access, admins, asking, heard
+        self._access, self._admins, self._attachments, self._asking, self._heard = access, admins, attachments, asking, heard
         self.model = model
         self._metrics = metrics or Metrics()
         self._slots = asyncio.Semaphore(slots)
@@ -246,7 +253,7 @@ class Runners:
         if pending.session:
             effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
             if effect.gone and not (effect.created or command):
-                if pending.text:
+                if pending.text or pending.input.inbound.attachments:
                     await asyncio.shield(self._inbox.finished(input_id, "forgotten"))
                 else:  # a /forget that had blanked the journal, its own words included, when the process died
                     await self.say(pending, ReplyText(FORGOTTEN))
@@ -270,8 +277,8 @@ class Runners:
             await asyncio.shield(self._inbox.started(input_id, session.name, session.last))
             reach("started after")
         if command is None:
-            question = effect.question if effect else None
-            await self._ask(key, session, pending, running, question or await self._commit_question(session, pending))
+            if question := (effect.question if effect else None) or await self._commit_question(session, pending, running):
+                await self._ask(key, session, pending, running, question)
             return
         said = await command[0].handler(self._call(key, session, pending, command[1], effect))
         if isinstance(said, Ask):
@@ -286,8 +293,13 @@ class Runners:
             self._house, inbound.id, key, inbound.sender, argument, inbound.direct, admin, session.name, session=session, effect=effect
         )
 
-    async def _commit_question(self, session: Session, pending: Pending) -> Message:
+    async def _commit_question(self, session: Session, pending: Pending, running: Running) -> Message | None:
+        """None where there is nothing to ask: a file without words of which nothing could be read. Then the person has been told."""
         inbound = pending.input.inbound
+        media = await self._media(inbound, running)
+        if not pending.text.strip() and not any(one.text for one in media) and (why := note(media)):
+            await self.say(pending, ReplyText(why))
+            return None
         line = Message(
             seq=0,
             at="",
@@ -296,7 +308,7 @@ class Runners:
             content=pending.text,
             from_=Person(inbound.sender.id, inbound.sender.name),
             quote=inbound.quote,
-            media=tuple(Media(a.kind, a.name, a.mime, a.size, a.ref) for a in inbound.attachments),
+            media=media,
         )
         reach("question before")
         seq = await asyncio.shield(self._sessions.commit(session, line))
@@ -304,6 +316,22 @@ class Runners:
         question = session.question()
         assert question is not None, seq
         return question
+
+    async def _media(self, inbound: Inbound, running: Running) -> tuple[Media, ...]:
+        """What is attached, read. Of other keys nobody waits for it, and `/stop` ends it."""
+        if running.stopped() or not inbound.attachments:
+            return unread(inbound, TOLD_TO_STOP)
+        running.fetching = asyncio.create_task(self._attachments.read(inbound, room(self.model.history_tokens)))
+        try:
+            await asyncio.wait({running.fetching})
+            return running.fetching.result()
+        except asyncio.CancelledError:
+            running.fetching.cancel()
+            await asyncio.wait({running.fetching})
+            unless_cancelled()
+            return unread(inbound, TOLD_TO_STOP)
+        finally:
+            running.fetching = None
 
     # ------------------------------------------------------------------------------------------------------------------------ a turn
 
@@ -327,8 +355,9 @@ class Runners:
                 return
             self._heard(outcome)
             if outcome.failed:
-                await self.say(pending, ReplyText(outcome.failed), stream)
+                await self.say(pending, ReplyText(_joined(outcome.failed, note(question.media))), stream)
                 return
+            outcome = dataclasses.replace(outcome, note=_joined(outcome.note, note(question.media)))
             answer = await self._commit_answer(session, pending, outcome)
         except BaseException:
             # Cut by a shutdown or failed: what is placed stays, and is edited by whoever goes on with this input.
@@ -428,6 +457,10 @@ class Runners:
             log.error("reply not journalled", key=pending.input.key, input=pending.input.inbound.id, exc_info=error)
         reach("reply after")
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(filter(None, parts))
 
 
 def unless_cancelled() -> None:

@@ -318,4 +318,5 @@ def weight(message: Message) -> int:
     size = 700 + sum(sys.getsizeof(text) for text in (message.content, message.quote, message.reasoning, message.for_) if text)
     if message.tool_calls:
         size += sum(600 + 4 * len(msgspec.json.encode(call.arguments)) for call in message.tool_calls)
-    return size + 400 * len(message.media) + 100 * len(message.answers)
+    size += sum(400 + sys.getsizeof(media.text) for media in message.media)
+    return size + 100 * len(message.answers)

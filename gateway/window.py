@@ -21,6 +21,7 @@ Pure. Called by the runner; `cost` also by `gateway.sessions`, so that a session
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -201,11 +202,20 @@ def _user_text(line: Message, name: str) -> str:
     parts = []
     if line.quote.strip():
         parts.append("[In reply to this:]\n" + "\n".join(f"> {row}" for row in line.quote.splitlines()))
-    parts.extend(f"[{_mention(media)}, not shown]" for media in line.media)
+    parts.extend(map(_attached, line.media))
     if (line.content or "").strip():
         parts.append(line.content or "")
     text = "\n\n".join(parts) or NO_TEXT
     return f"{name}: {text}" if name else text
+
+
+def _attached(media: Media) -> str:
+    """A file as the model reads it: its words between fences that are not in them, or that it is there and not shown."""
+    if not media.text:
+        return f"[{_mention(media)}, not shown{media.unread and ': '}{media.unread}]"
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", media.text)), default=0))
+    end = "only its beginning is above, the rest was cut off" if media.cut else "that was all of it"
+    return f"[Attached {_mention(media)}:]\n{fence}\n{media.text}\n{fence}\n[End of {_mention(media)}; {end}.]"
 
 
 def _mention(media: Media) -> str:

@@ -26,6 +26,7 @@ from channels.base import (
     FOLLOWS,
     Accept,
     Address,
+    Attachment,
     Button,
     ChannelError,
     CommandInfo,
@@ -38,6 +39,7 @@ from channels.base import (
     Refused,
     Unknown,
 )
+from channels.discord import files
 from channels.discord.admins import administers
 from channels.discord.bodies import Ticket, compose, naming, ticket_of
 from channels.discord.client import MISSING_INTENT, Client, Pace, gateway_of
@@ -197,13 +199,13 @@ class DiscordChannel:
             body["message_reference"] = {"type": 0, "message_id": reply_to, "fail_if_not_exists": False}
         repeats = _REPEATS if nonce else ()
         try:
-            return _message_id(await self._surely(lambda: self._http.request(route, json=body), repeats))
+            return await self._surely(lambda: self._made(route, body), repeats)
         except ChannelError as error:
             if not ("message_reference" in body and no_target(error)):
                 raise self._fault(error, address) from None
         del body["message_reference"]
         try:
-            return _message_id(await self._surely(lambda: self._http.request(route, json=body), repeats))
+            return await self._surely(lambda: self._made(route, body), repeats)
         except ChannelError as error:
             raise self._fault(error, address) from None
 
@@ -211,15 +213,14 @@ class DiscordChannel:
         """By the ticket; once it has expired, as a message in the chat that names the asker."""
         try:
             if follows:
-                answer = await self._http.request(self._hook("POST", "", ticket), json=body)
+                message_id = await self._made(self._hook("POST", "", ticket), body)
             else:
                 original = self._hook("PATCH", "/messages/@original", ticket)
-                answer = await self._surely(lambda: self._http.request(original, json=body), _REPEATS)
+                message_id = await self._surely(lambda: self._made(original, body), _REPEATS)
         except ChannelError as error:
             if not expired(error):
                 raise self._fault(error, address) from None
         else:
-            message_id = _message_id(answer)
             _remember(self._hooks, message_id, ticket)
             return message_id
         if follows:
@@ -274,7 +275,11 @@ class DiscordChannel:
             raise NotSent("the channel is not started")
         return Route(method, "/webhooks/{webhook_id}/{webhook_token}" + path, webhook_id=self._application, webhook_token=ticket.token)
 
-    async def _surely(self, action: Callable[[], Awaitable[Any]], pauses: Sequence[float]) -> Any:
+    async def _made(self, route: Route, body: Mapping[str, Any]) -> str:
+        """One request that makes or fills a message; its id."""
+        return _message_id(await self._http.request(route, json=body))
+
+    async def _surely(self, action: Callable[[], Awaitable[str]], pauses: Sequence[float]) -> str:
         """What may be repeated, is, a few times, where nobody can say what became of it."""
         for pause in pauses:
             try:
@@ -308,10 +313,18 @@ class DiscordChannel:
         except FAULTS:
             raise Unknown(_NONSENSE) from None
 
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        return await files.fetch(self._http, self._settings.api_base, attachment, most)
+
     async def _channel(self, channel: str) -> Channel:
         if not channel.isdecimal():
             raise Refused("this is no address of Discord's")
-        return convert(await self._http.get_channel(int(channel)), Channel)
+        answer = await self._http.get_channel(int(channel))
+        try:
+            return convert(answer, Channel)
+        except FAULTS:
+            # As little as no answer: who asks where somebody spoke must ask again, or what was said is lost.
+            raise Unknown(_NONSENSE) from None
 
 
 def _pacing(settings: Settings) -> Pacing:

@@ -15,6 +15,7 @@ import msgspec
 from channels.base import TICKET, Attachment, Inbound, Sender
 from channels.discord.payloads import File, Interaction, Member, Message, User, made_at
 from channels.discord.places import Place
+from channels.files import is_text, readable
 from channels.text import bounded, clean, name, without
 
 QUOTE_LIMIT = 1000
@@ -50,9 +51,9 @@ def message(message: Message, me: str, place: Place, names: Names = NO_NAMES) ->
     words, named = _read(message, me, names)
     if not (direct or named or _answers_us(message, me) or any(user.id == me for user in message.mentions)):
         return None
-    attachments = tuple(_attachment(message, file) for file in _files(message))
-    unsupported = "" if words.strip() else _unsupported(message)
-    if not words.strip() and not unsupported and not named:
+    attachments = tuple(_attachment(message, file) for file in files_of(message))
+    unsupported = "" if words.strip() or any(map(readable, attachments)) else _unsupported(message)
+    if not (words.strip() or attachments or unsupported or named):
         return None
     # A thread that began at a message has that one's id, and its first message may be told of in both places: it is one.
     where = place.parent if place.parent and message.id == place.channel else place.channel
@@ -145,23 +146,25 @@ def _name(user: User, member: Member | None) -> str:
     return name((member.nick if member else None) or user.global_name or user.username)
 
 
-def _files(message: Message) -> tuple[File, ...]:
+def files_of(message: Message) -> tuple[File, ...]:
+    """Its own, or those of what it forwards."""
     return message.attachments or tuple(file for snapshot in message.message_snapshots for file in snapshot.message.attachments)
 
 
 def _attachment(message: Message, file: File) -> Attachment:
     mime = name(file.content_type or "")
-    main = mime.partition("/")[0]
+    called = name(file.filename)
+    main = "text" if is_text(called, mime) else mime.partition("/")[0]
     kind = "voice" if message.flags & _VOICE else {"image": "photo", "video": "video", "audio": "audio"}.get(main, "file")
     # The address of a file expires; what does not is where it was said.
-    return Attachment(kind, f"{message.channel_id}/{message.id}/{file.id}", name(file.filename), mime, file.size)  # type: ignore[arg-type]
+    return Attachment(kind, f"{message.channel_id}/{message.id}/{file.id}", called, mime, file.size)  # type: ignore[arg-type]
 
 
 def _unsupported(message: Message) -> str:
     """What the person sent, in words; "" for what is nothing."""
     if message.flags & _VOICE:
         return "a voice message"
-    if files := _files(message):
+    if files := files_of(message):
         main = (files[0].content_type or "").partition("/")[0]
         return {"image": "a picture without words", "video": "a video without words", "audio": "an audio file without words"}.get(
             main, "a file without words"

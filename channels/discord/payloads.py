@@ -43,6 +43,7 @@ class File(msgspec.Struct, frozen=True):
     filename: str = ""
     content_type: str | None = None
     size: int | None = None
+    url: str = ""
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -29,8 +29,10 @@ import aiohttp
 import msgspec
 from discord.gateway import DiscordClientWebSocketResponse
 from discord.http import HTTPClient, Route
+from yarl import URL
 
 from channels.base import ChannelError, NotSent, Retry, Unknown
+from channels.download import download
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0
@@ -127,6 +129,12 @@ class Http(HTTPClient):
                 raise Unknown(_NONSENSE)
             return answer
         raise self._fault(status, headers, answer, open_)
+
+    async def file(self, url: URL, most: int) -> bytes:
+        """The first `most` bytes of a file. Raises ChannelError."""
+        if self._session is None or self._session.connector is None:
+            raise NotSent("the channel is closed")
+        return await download(self._session.connector, url, most, proxy=self.proxy or "")
 
     # ---------------------------------------------------------------------------------------------------------------- limits
 

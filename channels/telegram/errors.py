@@ -19,6 +19,7 @@ T = TypeVar("T")
 NOT_MODIFIED = ("message is not modified", "message_not_modified")
 NO_REPLY_TARGET = ("message to be replied not found", "replied message not found", "reply message not found")
 QUERY_TOO_OLD = ("query is too old", "query id is invalid", "query_id_invalid")
+TOO_BIG = ("file is too big",)
 _LOST = (
     "message to edit not found",
     "message to delete not found",

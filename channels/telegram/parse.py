@@ -15,6 +15,7 @@ from itertools import accumulate
 import msgspec
 
 from channels.base import Address, Attachment, Inbound, Sender
+from channels.files import readable
 from channels.telegram.updates import Callback, Entity, File, Message, Update, User
 from channels.text import AROUND, bounded, clean, name, without
 
@@ -86,14 +87,14 @@ def _message(message: Message, me: Me) -> Parsed | None:
     if follows and not (album and not text):
         return None
     attachments = _attachments(message)
-    unsupported = "" if words.strip() else _unsupported(message)
-    if not words.strip() and not unsupported:
+    unsupported = "" if words.strip() or any(map(readable, attachments)) else _unsupported(message)
+    if not (words.strip() or attachments or unsupported):
         return None
     inbound = Inbound(
         id=f"telegram:{me.id}:{message.chat.id}:{message.message_id}",
         address=_address(message),
         sender=Sender(str(sender.id), _name(sender)),
-        text="" if unsupported else words,
+        text="" if unsupported or not words.strip() else words,
         direct=direct,
         sent_at=float(message.date),
         quote=_quote(message, me),
@@ -279,8 +280,8 @@ def _callback(query: Callback, me: Me) -> Parsed:
 
 
 def merge_albums(batch: Sequence[Parsed], known: Container[str] = ()) -> list[Parsed]:
-    """One item for each album in the batch: the one with the caption (else the first), with all attachments. What belongs to an album in
-    `known`, whose person has had an answer, is left out where it has no words."""
+    """One item for each album in the batch: the one with the caption (else one with a text file, else the first), with all attachments.
+    What belongs to an album in `known`, whose person has had an answer, is left out where it has no words."""
     groups: dict[str, list[Parsed]] = {}
     for item in batch:
         if item.album:
@@ -290,7 +291,7 @@ def merge_albums(batch: Sequence[Parsed], known: Container[str] = ()) -> list[Pa
         meant = [(item, item.inbound) for item in items if not item.follows and item.inbound is not None]
         if not meant:
             continue
-        speaking = next(((item, inbound) for item, inbound in meant if inbound.text), None)
+        speaking = next((one for one in meant if one[1].text), None) or next((one for one in meant if not one[1].unsupported), None)
         if speaking is None and album in known:
             continue
         chosen, inbound = speaking or meant[0]

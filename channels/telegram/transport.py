@@ -17,12 +17,16 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
+from yarl import URL
+
+from channels.base import NotSent
+from channels.download import download
 
 API = "api:"
 FILES = "files:"
@@ -113,6 +117,12 @@ class Transport(BaseRequest):
     async def call(self, method: str, params: Mapping[str, object], *, seconds: float) -> bytes:
         """A method's whole answer as it came, for who wants to take it apart. Raises TelegramError."""
         return (await self._exchange("POST", f"{self._api}/{method}", dict(params), None, seconds))[1]
+
+    async def file(self, path: str, most: int) -> bytes:
+        """The first `most` bytes of what lies at a `file_path`. Raises ChannelError."""
+        if self._session is None or self._session.connector is None:
+            raise NotSent("the channel is closed")
+        return await download(self._session.connector, URL(f"{self._files}/{quote(path)}", encoded=True), most, proxy=self._proxy or "")
 
     async def do_request(
         self,

@@ -117,7 +117,16 @@ class _Numbered(msgspec.Struct):
     update_id: int
 
 
+class _Path(msgspec.Struct):
+    file_path: str = ""
+
+
+class _FileAnswer(msgspec.Struct):
+    result: _Path
+
+
 _answer = msgspec.json.Decoder(_Answer)
+_file_answer = msgspec.json.Decoder(_FileAnswer)
 _update = msgspec.json.Decoder(Update)
 _numbered = msgspec.json.Decoder(_Numbered)
 
@@ -167,3 +176,8 @@ def _cleaned(value: object) -> object:
     if isinstance(value, dict):
         return {clean(key): _cleaned(item) for key, item in value.items()}
     return value
+
+
+def file_path(payload: bytes) -> str:
+    """Where the file of a getFile answer lies; "" where it does not say. Raises one of FAULTS where it is no such answer."""
+    return _file_answer.decode(payload).result.file_path

@@ -14,7 +14,7 @@ from string import Template
 
 from aiohttp import web
 
-from channels.base import Accept, Address, Button, Channel, CommandInfo, Context, Desk, Limits, Lost, Pacing, Piece
+from channels.base import Accept, Address, Attachment, Button, Channel, CommandInfo, Context, Desk, Limits, Lost, Pacing, Piece, Refused
 from channels.guard import Guard
 from channels.web.api import Api
 from channels.web.auth import Door, Handler, asset
@@ -133,6 +133,9 @@ class WebChannel:
     async def is_admin(self, address: Address, user_id: str) -> bool:
         """Every chat here is the owner's."""
         return True
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        raise Refused("nothing is uploaded here")
 
 
 def _serve(name: str, **words: str) -> Handler:

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
 
-from channels.base import Address, Channel, ChannelError, Inbound, Sender
+from channels.base import Address, Attachment, Channel, ChannelError, Inbound, Sender
 from gateway.access import Access
+from gateway.attachments import Attachments
 from gateway.backends.base import Done, Part, Text
 from gateway.errors import BackendError
 from gateway.groups import GroupAdmins
@@ -145,6 +146,7 @@ class Core:
             outbox=self.outbox,
             access=self.access,
             admins=self.admins,
+            attachments=Attachments(channels),
             model=Model(self.model, "system", 200, 16000, 30000),
             asking=run,
             slots=self._slots,
@@ -220,6 +222,7 @@ class Core:
         unsupported: str = "",
         ticket: str = "",
         group: str = "",
+        attachments: tuple[Attachment, ...] = (),
     ) -> Inbound:
         if not input_id:
             self._ids += 1
@@ -235,6 +238,7 @@ class Core:
             unsupported=unsupported,
             ticket=ticket,
             group=group,
+            attachments=attachments,
         )
 
     async def say(self, text: str, *, chat: str = "1", who: str = "1", direct: bool = True, button: bool = False) -> str:

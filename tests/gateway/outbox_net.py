@@ -13,7 +13,22 @@ from dataclasses import dataclass, field
 
 from aiohttp.web import RouteDef
 
-from channels.base import Accept, Address, Button, CommandInfo, Limits, Lost, Pacing, Piece, Refused, Rejected, Retry, Span
+from channels.base import (
+    Accept,
+    Address,
+    Attachment,
+    Button,
+    ChannelError,
+    CommandInfo,
+    Limits,
+    Lost,
+    Pacing,
+    Piece,
+    Refused,
+    Rejected,
+    Retry,
+    Span,
+)
 from gateway.outbox import Delivery
 
 NO_PACING = Pacing()
@@ -71,6 +86,9 @@ class Net:
     refused: Counter[str] = field(default_factory=Counter)
     """How often a text was refused."""
     messages: dict[Address, dict[str, str]] = field(default_factory=dict)
+    files: dict[str, bytes | ChannelError | asyncio.Event] = field(default_factory=dict)
+    """What is attached, by ref: its content, what the network says instead, or what is set when it is asked for; then it never comes."""
+    fetches: list[tuple[str, int]] = field(default_factory=list)
     renders: int = 0
     name: str = "net"
     backlog: float = 0.0
@@ -201,6 +219,18 @@ class Net:
 
     async def is_admin(self, address: Address, user_id: str) -> bool:
         return False
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        """What `files` has by that ref; an error is raised, and what is an event is waited for first, for ever."""
+        self.fetches.append((attachment.ref, most))
+        found = self.files.get(attachment.ref, Refused("no such file"))
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, asyncio.Event):
+            found.set()
+            await asyncio.Event().wait()
+        assert isinstance(found, bytes)
+        return found[:most]
 
 
 @dataclass
