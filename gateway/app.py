@@ -307,15 +307,7 @@ class Daemon:
 
         metrics = Exposition(self.metrics, self.overview.readings)
         routes = [route for channel in self.channels.values() for route in channel.routes()]
-        server = HttpServer(
-            http.listen,
-            routes,
-            self.overview.health,
-            hosts=http.hosts,
-            token=self.web_token,
-            metrics=metrics.render,
-            look=self.disk.fresh,
-        )
+        server = HttpServer(http.listen, routes, self.overview.health, hosts=http.hosts, token=self.web_token, metrics=metrics.render)
         await server.start()
         self._page = server.address
         self._closers.append(server.close)
@@ -431,7 +423,6 @@ class Daemon:
             stubs=stubs,
             cached_bytes=size,
             memory=memory(),
-            needs_restart=self._takeover.restart,
         )
 
     def _control_handlers(self) -> Mapping[str, Handler]:
@@ -446,14 +437,10 @@ class Daemon:
             return f"{args.get('id', '')} is shut out"
 
         async def status(args: Mapping[str, str]) -> object:
-            await self.disk.fresh()
             return self.status_report()
 
-        async def differs(args: Mapping[str, str]) -> object:
-            return self._takeover.differs(args.get("salt", ""), args.get("digests", ""))
-
         conversations = Operations(self.sessions, self.store, self.inbox).handlers()
-        return {**conversations, "pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke, "status": status, "config.differs": differs}
+        return {**conversations, "pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke, "status": status}
 
 
 def _span(seconds: float) -> str:
