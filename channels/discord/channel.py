@@ -248,10 +248,9 @@ class DiscordChannel:
     async def _change(self, method: str, address: Address, message_id: str, body: dict[str, Any] | None) -> None:
         if not message_id.isdecimal():
             raise Lost("this is no message of Discord's")
-        options = {} if body is None else {"json": body}
         if ticket := self._hooks.get(message_id):
             try:
-                await self._http.request(self._hook(method, f"/messages/{message_id}", ticket), **options)
+                await self._changed(self._hook(method, f"/messages/{message_id}", ticket), body)
             except ChannelError as error:
                 if not expired(error):
                     raise self._fault(error, address) from None
@@ -260,9 +259,16 @@ class DiscordChannel:
                 return
         route = Route(method, "/channels/{channel_id}/messages/{message_id}", channel_id=_channel_id(address), message_id=int(message_id))
         try:
-            await self._http.request(route, **options)
+            await self._changed(route, body)
         except ChannelError as error:
             raise self._fault(error, address) from None
+
+    async def _changed(self, route: Route, body: Mapping[str, Any] | None) -> None:
+        """Without a body: taken away. An edit is answered with its message, or it was nobody who knows about it that answered."""
+        if body is None:
+            await self._http.request(route)
+        else:
+            await self._made(route, body)
 
     async def typing(self, address: Address) -> None:
         try:

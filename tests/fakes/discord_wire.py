@@ -110,7 +110,8 @@ def failed(fault: Fault, call: Call) -> web.Response | None:
             return None
     if isinstance(body, bytes):
         call.status = fault.status
-        return web.Response(status=fault.status, body=body, content_type="text/html", headers=fault.headers)
+        kind = "text/html" if body.lstrip().startswith(b"<") else "application/json"
+        return web.Response(status=fault.status, body=body, content_type=kind, headers=fault.headers)
     usual_status, words = WORDS.get(fault.code, (0, ""))
     status = fault.status or usual_status
     refusal = Refusal(fault.code, status=status, message=words or PHRASES.get(status, "Error"))

@@ -49,13 +49,18 @@ def reset(request: web.Request, call: Call) -> web.Response:
     return web.Response(status=500)
 
 
+def kind_of(body: bytes) -> str:
+    """A page, or what claims to be JSON."""
+    return "text/html" if body.lstrip().startswith(b"<") else "application/json"
+
+
 def failed(fault: Fault, call: Call) -> web.Response | None:
     body = fault.body(call.params) if callable(fault.body) else fault.body
     if callable(fault.body) and body is None:
         return None
     call.status = fault.status
     if isinstance(body, bytes):
-        return web.Response(status=fault.status, body=body, content_type="text/html")
+        return web.Response(status=fault.status, body=body, content_type=kind_of(body))
     usual: Json = {"ok": False, "error_code": fault.status, "description": PHRASES.get(fault.status, "Error")}
     if isinstance(body, str):
         usual["description"] = body

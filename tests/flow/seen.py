@@ -20,10 +20,10 @@ def replies(model: FakeModel, table: Mapping[str, Reply]) -> None:
     model.script(lambda asked: table.get(asked.words))
 
 
-async def until(tg: FakeTelegram, chat: int, holds: Callable[[list[str]], object]) -> list[str]:
+async def until(tg: FakeTelegram, chat: int, holds: Callable[[list[str]], object], timeout: float = PATIENCE) -> list[str]:
     """Wait until that is so of the bot's messages in the chat, and give them. A failure says what there was instead."""
     try:
-        await tg.wait_for(lambda: holds(tg.visible(chat)), PATIENCE, chat=chat)
+        await tg.wait_for(lambda: holds(tg.visible(chat)), timeout, chat=chat)
     except AssertionError as error:
         seen = [text if len(text) < 300 else f"{text[:150]} ... {text[-100:]}" for text in tg.visible(chat)]
         raise AssertionError(f"in chat {chat}: {seen}; {error}") from None

@@ -114,7 +114,7 @@ async def test_a_place_that_is_not_known_is_asked_for(dc: FakeDiscord, channel: 
     async with running(dc, channel) as gateway:
         thread = untold(dc, room)
         held = dc.hold(GET_CHANNEL, before=True)
-        dc.fail(GET_CHANNEL, 500)
+        dc.fail(GET_CHANNEL, 200, b'{"id": 5}')
         for n in range(3):
             dc.say(thread, f"<@{dc.bot.id}> {n}")
         dc.say(dc.dm(), "meanwhile")

@@ -313,9 +313,16 @@ async def test_a_token_that_is_refused_later_is_denied(dc: FakeDiscord, started:
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[]", b'{"id": 5}', b"nonsense{"])
 async def test_an_answer_that_makes_no_sense_says_as_little_as_none(dc: FakeDiscord, started: DiscordChannel, body: bytes) -> None:
-    """A server that stands between, or none of Discord's."""
-    dc.fail(SEND, 200, body, times=None)
-    assert isinstance(await fault_of(started.send(direct(dc), HI)), Unknown)
+    """A server that stands between, or none of Discord's. What may be repeated, is."""
+    chat = direct(dc)
+    message_id = await started.send(chat, HI, nonce="1")
+    for route in (SEND, EDIT):
+        dc.fail(route, 200, body, times=None)
+    assert isinstance(await fault_of(started.send(chat, HI)), Unknown)
+    assert isinstance(await fault_of(started.edit(chat, message_id, HI)), Unknown)
+    asked = len(dc.calls_of(SEND))
+    assert isinstance(await fault_of(started.send(chat, HI, nonce="2")), Unknown)
+    assert len(dc.calls_of(SEND)) == asked + 3
 
 
 async def test_a_hung_typing_sign_can_be_cut(dc: FakeDiscord, started: DiscordChannel) -> None:
