@@ -29,6 +29,7 @@ from tests.fakes.discord_state import GATEWAY, Call, Channel, Fault, Interaction
 from tests.fakes.discord_view import View
 from tests.fakes.discord_wire import answer, banned, failed, read_body, refused, reset
 from tests.fakes.discord_world import DEFAULT_USER, stamp
+from tests.fakes.downloads import Downloads
 
 __all__ = ["DEFAULT_USER", "Call", "Channel", "FakeDiscord", "Fault", "Interaction", "Limit", "Message", "Person"]
 
@@ -52,6 +53,7 @@ class FakeDiscord(View):
         self.host, self.port = host, port
         self.gateway = Gateway(self)
         self.calls: list[Call] = []
+        self.downloads = Downloads()
         self.pace = Pace()
         self.broken: list[Exception] = []
         """Mistakes of the fake itself: a request that it did not foresee. Raised at the end."""
@@ -265,9 +267,10 @@ class FakeDiscord(View):
 
     # -------------------------------------------------------------------------------------------------------------- serving
 
-    async def _serve_file(self, request: web.Request) -> web.Response:
-        content = self.files.get(request.match_info["file_id"])
-        return web.Response(status=404) if content is None else web.Response(body=content)
+    async def _serve_file(self, request: web.Request) -> web.StreamResponse:
+        file_id = request.match_info["file_id"]
+        content = self.files.get(file_id)
+        return web.Response(status=404) if content is None else await self.downloads.serve(request, file_id, content)
 
     def _note(self, request: web.Request, route: str) -> Call:
         call = Call(route, dict(request.match_info), dict(request.query), {}, time.monotonic())

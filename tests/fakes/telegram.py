@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from tests.fakes.downloads import Downloads
 from tests.fakes.telegram_rules import Json, Refusal, found_entities, integer
 from tests.fakes.telegram_service import Service
 from tests.fakes.telegram_state import Call, Chat, Fault, Shown
@@ -51,6 +52,7 @@ class FakeTelegram(Service):
         super().__init__(token, username, reads_all=reads_all, strict_chats=strict_chats)
         self.host, self.port = host, port
         self.calls: list[Call] = []
+        self.downloads = Downloads()
         self.impatient: list[Call] = []
         """Calls that came within a flood wait that had been told."""
         self.webhook_posts: list[int] = []
@@ -363,11 +365,12 @@ class FakeTelegram(Service):
             seconds = math.ceil(left)
             raise Refusal(429, f"Too Many Requests: retry after {seconds}", retry_after=seconds)
 
-    async def _serve_file(self, request: web.Request) -> web.Response:
-        content = self.files.get(request.match_info["path"].removeprefix("documents/"))
+    async def _serve_file(self, request: web.Request) -> web.StreamResponse:
+        file_id = request.match_info["path"].removeprefix("documents/")
+        content = self.files.get(file_id)
         if request.match_info["token"] != self.token or not isinstance(content, bytes):
             return json_response(404, {"ok": False, "error_code": 404, "description": "Not Found"})
-        return web.Response(body=content)
+        return await self.downloads.serve(request, file_id, content)
 
     def _touch(self, chat: int | None) -> None:
         for group in {None, chat}:

@@ -342,6 +342,31 @@ def test_media_are_mentioned() -> None:
     assert body(session_of(line)) == [("user", "[photo, not shown]\n\n[file a b].pdf, not shown]\n\nlook")]
 
 
+def test_text_files_are_quoted_with_their_names() -> None:
+    """C19: the words of a file stand between fences that they cannot close, and where some are missing, it says so."""
+    whole = Media("file", "a`b.md", text="```\nx\n````")
+    cut = Media("file", "b\n.txt", text="beginning", cut=True)
+    gone = Media("file", "c.txt", unread="it is empty")
+    assert body(session_of(msgspec.structs.replace(user("look"), media=(whole, cut, gone)))) == [
+        (
+            "user",
+            "[Attached file a`b.md:]\n`````\n```\nx\n````\n`````\n[End of file a`b.md; that was all of it.]\n\n"
+            "[Attached file b .txt:]\n```\nbeginning\n```\n[End of file b .txt; only its beginning is above, the rest was cut off.]\n\n"
+            "[file c.txt, not shown: it is empty]\n\nlook",
+        )
+    ]
+
+
+def test_text_files_count_in_the_budget() -> None:
+    """D28: what a file takes up is counted like the person's own words: older ones leave the window, one too large is said to be."""
+    filed = msgspec.structs.replace(user("q1"), media=(Media("file", "a.txt", text="x" * 3000),))
+    session = session_of(filed, answer("a1"), user("q2"))
+    assert str(body(session, tokens=1200)[0][1]).startswith("[Attached")
+    assert body(session, tokens=1000) == [("user", "q2")]
+    with pytest.raises(TooLong):
+        window(session_of(filed), tokens=1000)
+
+
 def test_reasoning_goes_back_in_the_tool_loop_only() -> None:
     """A model that thought before a call gets its thoughts back until it has answered, not later."""
     thinking = Message(seq=0, at="", role="assistant", content=None, tool_calls=(ToolCall("c1", "look", {}),), reasoning="why")

@@ -234,6 +234,16 @@ def test_a_files_name_is_only_shown(filename: str) -> None:
     assert len(file.name) <= 128
 
 
+@pytest.mark.parametrize("mime", ["text/plain; charset=utf-8", "video/mp2t", None])
+def test_a_text_file_needs_no_words(mime: str | None) -> None:
+    """C19: the message.txt of a long paste is the question, whatever Discord takes the file for; a forwarded one too."""
+    file = {"id": "77", "filename": "message.ts", "content_type": mime, "size": 6000}
+    for more in ({"attachments": [file]}, {"message_snapshots": [{"message": {"content": "", "attachments": [file]}}]}):
+        inbound = heard("", DM, **more)
+        assert inbound is not None
+        assert (inbound.text, inbound.unsupported, inbound.attachments[0].kind) == ("", "", "file")
+
+
 def test_withheld_words_are_noticed() -> None:
     """C05: a message to us in a server with nothing in it at all; not a direct one, not a bot's, not one with a file or not to us."""
 

@@ -317,6 +317,16 @@ def test_a_caption_is_a_text_with_files(tg: FakeTelegram) -> None:
     assert found.attachments == (Attachment("file", "F", "a b.pdf", "application/pdf", 90_000_000),)
 
 
+def test_a_text_file_needs_no_caption(tg: FakeTelegram) -> None:
+    """C19: its words are the question; in a group it has to be meant for us like any other message."""
+    document = FILE | {"file_name": "message.txt", "mime_type": "text/plain"}
+    found = inbound(tg.message(42, document=document))
+    assert found is not None
+    assert (found.text, found.unsupported) == ("", "")
+    assert found.attachments == (Attachment("file", "F", "message.txt", "text/plain"),)
+    assert inbound(tg.message(GROUP, document=document)) is None
+
+
 # --------------------------------------------------------------------------------------------------------------------------- albums
 
 
@@ -342,6 +352,19 @@ def test_an_album_without_words_is_answered_once(tg: FakeTelegram) -> None:
     assert one.inbound is not None
     assert one.inbound.unsupported == "a photo without a caption"
     assert merge_albums(items, {one.album}) == []
+
+
+def test_text_files_of_an_album_are_the_question(tg: FakeTelegram) -> None:
+    """C19: with something else among them, without any caption; one that comes after the others is one of its own, and not lost."""
+    names = ("a.pdf", "b.txt", "c.py")
+    messages = [tg.message(42, document=FILE | {"file_id": one, "file_name": one}, media_group_id="g") for one in names]
+    items = [item for message in messages if (item := read({"message": message}))]
+    (one,) = merge_albums(items)
+    assert one.inbound is not None
+    assert (one.inbound.unsupported, [file.ref for file in one.inbound.attachments]) == ("", list(names))
+    (late,) = merge_albums(items[2:], {one.album})
+    assert late.inbound is not None
+    assert [file.ref for file in late.inbound.attachments] == ["c.py"]
 
 
 def test_an_album_in_a_group_belongs_to_its_mention(tg: FakeTelegram) -> None:
