@@ -18,17 +18,20 @@ from channels.base import Channel, Inbound
 from channels.failpoints import reach
 from channels.files import readable
 from gateway.access import Access, Pair, Refuse, over_quota
-from gateway.commands.base import Call, Command, House, When, parse
+from gateway.asking import BROKEN
+from gateway.commands.base import Call, Command, House, Stoppable, When, parse
 from gateway.commands.table import BY_NAME, find
 from gateway.errors import Told
 from gateway.groups import GroupAdmins
 from gateway.inbox import Entry, Inbox, Input, Pending, ReplyText
 from gateway.message import SessionKey
 from gateway.metrics import Metrics
-from gateway.outbox import Outbox
-from gateway.runner import ADMINS_ONLY, BROKEN, Runners, Running, delivery
+from gateway.outbox import Outbox, Sending
+from gateway.runner import Runners
+from gateway.running import Running, delivery
 from gateway.sessions import SessionManager
 from gateway.tasks import Tasks
+from gateway.work import ADMINS_ONLY
 
 log = structlog.get_logger(__name__)
 
@@ -201,8 +204,12 @@ class Router:
 
     def _stops(self, command: Command, key: str) -> bool:
         """It ends a turn: that is done even where the word about it has to wait for long."""
-        running = self._runners.running(key)
+        running = self._stoppable(key)
         return command.name == "stop" and running is not None and not running.stopped()
+
+    def _stoppable(self, key: str) -> Running | Sending | None:
+        """What /stop ends: the turn that runs, else the oldest answer that is not wholly sent."""
+        return self._runners.running(key) or self._outbox.sending(key)
 
     def _turns_of(self, inbound: Inbound, batch: Collection[Entry]) -> int:
         """Turns that this person has had today, those of the batch included."""
@@ -269,7 +276,7 @@ class Router:
             self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
             return  # one that was run in its place before a crash is said in its place, behind the answers ahead of it
         if command and when is When.NOW:
-            running = self._runners.running(pending.input.key)
+            running = self._stoppable(pending.input.key)
             self._tasks.start(self._now(pending, *command, running), name=f"command {inbound.id}")
             return
         if command and when is When.CUT and not pending.session and (running := self._runners.running(pending.input.key)):
@@ -281,7 +288,7 @@ class Router:
         if not await self._admins.refuses(command.name, pending.input.inbound):
             running.stop()
 
-    async def _now(self, pending: Pending, command: Command, argument: str, running: Running | None) -> None:
+    async def _now(self, pending: Pending, command: Command, argument: str, running: Stoppable | None) -> None:
         inbound = pending.input.inbound
         try:
             if await self._admins.refuses(command.name, inbound):

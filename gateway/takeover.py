@@ -25,7 +25,8 @@ from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.retention import Retention
 from gateway.router import Bounds, Router
-from gateway.runner import Model, Runners
+from gateway.runner import Runners
+from gateway.running import Model
 from gateway.secrets import key_name
 from gateway.sessions import SessionManager
 

@@ -26,7 +26,8 @@ from gateway.metrics import Metrics
 from gateway.options import Access as Rules
 from gateway.outbox import Outbox
 from gateway.router import Router
-from gateway.runner import Model, Runners
+from gateway.runner import Runners
+from gateway.running import Model
 from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
 from gateway.store.jsonl import JsonlStore

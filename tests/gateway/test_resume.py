@@ -12,7 +12,7 @@ import pytest
 from channels.base import Address, NotSent
 from gateway.inbox import Entry, Input
 from gateway.message import Message, SessionKey
-from gateway.runner import NOT_STORED
+from gateway.work import NOT_STORED
 from tests.gateway.core import Core, Place, until
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from channels.base import Retry
+from gateway.asking import BROKEN
 from gateway.errors import BackendError
 from gateway.health import Watch
 from gateway.message import SessionKey
 from gateway.options import Access as Rules
-from gateway.runner import BROKEN, NOT_STORED, UNREADABLE
 from gateway.turn import Outcome
+from gateway.work import NOT_STORED, UNREADABLE
 from tests.gateway.core import Core, down, until
 from tests.gateway.outbox_net import HANG
 from tests.gateway.stores import Troubled

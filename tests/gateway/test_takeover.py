@@ -14,7 +14,7 @@ from gateway.options import Access, Backend
 from gateway.outbox import Delivery, Outbox
 from gateway.outbox.pace import Bucket
 from gateway.router import Bounds
-from gateway.runner import Model
+from gateway.running import Model
 from tests.fakes.openai import FakeModel
 from tests.gateway.core import Core, until
 from tests.gateway.outbox_net import Book, Net
