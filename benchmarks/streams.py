@@ -1,0 +1,113 @@
+"""Many answers that grow at once: what it costs, and how far what people see lags behind what the model has written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+from benchmarks.model import Model
+from benchmarks.rig import Load, rig
+from benchmarks.table import Row, percentile
+
+GROUP = "streaming"
+TOKENS = 50.0
+PER_TOKEN = 4
+NETWORK_PER_SECOND = 30.0
+OWN_PER_SECOND = 25.0
+CHAT_PER_SECOND = 1.0
+
+
+@dataclass
+class Bucket:
+    rate: float
+    burst: float
+    level: float = field(init=False)
+    at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.level = self.burst
+
+    def take(self) -> float:
+        """Seconds to wait; 0: taken."""
+        now = time.monotonic()
+        self.level = min(self.burst, self.level + (now - self.at) * self.rate)
+        self.at = now
+        if self.level < 1:
+            return (1 - self.level) / self.rate
+        self.level -= 1
+        return 0.0
+
+
+def limits() -> Callable[[int], float]:
+    """As Telegram has them: about 30 calls a second in all, about one a second for one chat, with a little credit."""
+    whole = Bucket(NETWORK_PER_SECOND, NETWORK_PER_SECOND)
+    chats: dict[int, Bucket] = {}
+
+    def limit(chat: int) -> float:
+        return chats.setdefault(chat, Bucket(CHAT_PER_SECOND, 3.0)).take() or whole.take()
+
+    return limit
+
+
+async def _run(streams: int, seconds: float, telegram: str, limited: bool) -> tuple[float, list[float], int, int]:
+    """Share of one core, the lags in seconds, edits, and refusals."""
+    model = Model(length=int(seconds * TOKENS) * PER_TOKEN, tokens=TOKENS)
+    written: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    chat_of: dict[str, int] = {}
+
+    def grown(mark: str, characters: int) -> None:
+        written[chat_of[mark]] = characters
+
+    model.grown = grown
+    async with rig("parlour", Load(streams), model, telegram=telegram) as bench:
+        if limited:
+            bench.telegram.limit = limits()
+        shown = bench.telegram.shown
+
+        def note(chat: int, text: str) -> None:
+            seen[chat] = len(text)
+            shown(chat, text)
+
+        bench.telegram.shown = note
+        answers = []
+        for chat in range(streams):
+            mark, future = bench.say(2000 + chat)
+            chat_of[mark] = 2000 + chat
+            answers.append(future)
+        began, before = time.perf_counter(), bench.bot.usage()
+        lags: list[float] = []
+        while (now := time.perf_counter()) < began + seconds * 0.95:
+            await asyncio.sleep(0.25)
+            if now > began + seconds * 0.25:
+                lags += [(written.get(chat, 0) - seen.get(chat, 0)) / (TOKENS * PER_TOKEN) for chat in chat_of.values()]
+        took, after = time.perf_counter() - began, bench.bot.usage()
+        await asyncio.wait_for(asyncio.gather(*answers), 300)
+        return (after.cpu - before.cpu) / took, lags, bench.telegram.calls["editMessageText"], bench.telegram.floods
+
+
+async def streams(quick: bool) -> AsyncIterator[Row]:
+    count, seconds = (50, 4.0) if quick else (200, 19.0)
+    cpu, lags, edits, _ = await _run(count, seconds, "", limited=False)
+    yield Row(GROUP, f"{count} streams, limits off: share of a core", f"{cpu:.2f}", f"one core; {edits} edits", cpu, most=1.0)
+    late = percentile(lags, 0.95)
+    yield Row(GROUP, f"{count} streams, limits off: lag, p95", f"{late:.2f} s, median {median(lags):.2f} s", "1.5 s", late / 1.5, most=1.0)
+    paced = f"sends_per_second = {OWN_PER_SECOND:g}\nchat_per_second = {CHAT_PER_SECOND:g}"
+    fair = count / OWN_PER_SECOND
+    cpu, lags, edits, floods = await _run(count, max(seconds, 2.5 * fair), paced, limited=True)
+    late = percentile(lags, 0.95)
+    yield Row(
+        GROUP,
+        f"{count} streams, limits on: lag, p95",
+        f"{late:.2f} s, median {median(lags):.2f} s, {cpu:.2f} of a core",
+        f"fair share {fair:.1f} s; {edits} edits",
+        late / fair,
+        most=1.3,
+    )
+    yield Row(GROUP, f"{count} streams, limits on: refused with 429", str(floods), "none", float(floods), most=0.0)
+
+
+PARTS = [streams]
