@@ -1,7 +1,7 @@
 """Inputs from their acceptance to their end, over the journal: what is waiting, what began, what is said, what is out already.
 
-It runs nothing and sends nothing. Called by `gateway.router` (seen, put, amend), `gateway.runner` (started, reply, finished),
-`gateway.ledger` (placed, sent, finished) and `gateway.app` (open, close).
+It runs nothing and sends nothing. Called by `gateway.router` (seen, put, amend, begun), `gateway.work` (begun, started, answered, reply,
+aside, finished), `gateway.trials` (alone), `gateway.ledger` (placed, sent, finished) and `gateway.app` (open, ended, close).
 
 All marks are synchronous: the order of the calls is the order in the journal. A future is done when its record is with the kernel, or
 raises OSError, and then the record is not there. Shield it: a mark cannot be taken back.
@@ -19,17 +19,23 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.deaths import Deaths
 from gateway.errors import StartError
 from gateway.journal import ROTATE, Journal
 from gateway.metrics import Damage
 from gateway.records import (
     DAY,
     Accepted,
+    Alone,
     Amended,
+    Answered,
+    Aside,
     Delivered,
+    Ended,
     Finished,
     Foreign,
     Input,
+    Opened,
     Placed,
     Record,
     Refused,
@@ -75,6 +81,7 @@ class Pending:
     """Piece -> the message that it is, or will be, edited into."""
     sent_to: int = 0
     """Pieces of the reply that end at or before this offset of its text are out."""
+    deaths: Deaths = field(default_factory=Deaths, compare=False)
 
 
 class Inbox:
@@ -98,6 +105,11 @@ class Inbox:
         self._n = 0
         self._day = 0
         self._turns: dict[tuple[str, str], int] = {}
+        self._aside: list[Aside] = []
+        self._opened = False
+        """This life has begun on record."""
+        self._told = True
+        """At recovery: the life that is being read was told to end."""
 
     async def open(self) -> list[Pending]:
         """Read the journal, whatever a kill left of it; gives what is unfinished, in order. Raises StartError."""
@@ -107,10 +119,41 @@ class Inbox:
             raise StartError(f"{error.filename or self._folder}: the journal cannot be read: {error.strerror}") from error
         for record in records:
             self._apply(record)
+        self._life_over()
+        self._aside = self._journal.aside
         self._n = self._journal.n
         self._day = int(self._clock() // DAY)
         self._turns = self._journal.turns(self._day)
+        if self._pending:
+            self._append([]).add_done_callback(_seen)
         return self.unfinished()
+
+    def ended(self) -> None:
+        """The daemon was told to end: from here on no input is to blame for that."""
+        if self._opened:
+            self._append([Ended(at=self._clock())]).add_done_callback(_seen)
+
+    def _append(self, records: Sequence[Record]) -> asyncio.Future[int]:
+        """Journal records, behind the line that says that this life of the daemon has begun."""
+        if self._opened:
+            return self._journal.append(records)
+        written = self._journal.append([Opened(at=self._clock()), *records])
+        self._opened = True
+        written.add_done_callback(self._begun)
+        return written
+
+    def _begun(self, written: asyncio.Future[int]) -> None:
+        self._opened = not (written.cancelled() or written.exception())
+
+    def _life_over(self) -> None:
+        """A life of the daemon ends here in the journal. If nobody told it to, it died."""
+        everybody = [pending.deaths for pending in self._pending.values()]
+        if not self._told:
+            explained = any(deaths.alone for deaths in everybody)
+            for deaths in everybody:
+                deaths.died(explained=explained)
+        for deaths in everybody:
+            deaths.over()
 
     async def close(self) -> None:
         """Wait for what is being written. Nothing is called after it."""
@@ -134,6 +177,11 @@ class Inbox:
     def open_inputs(self) -> int:
         """How many are unfinished."""
         return len(self._pending)
+
+    @property
+    def set_aside(self) -> Sequence[Aside]:
+        """What the daemon died over too often, as far back as the journal goes."""
+        return self._aside
 
     @property
     def segments(self) -> int:
@@ -168,7 +216,7 @@ class Inbox:
         if not records:
             future.set_result([])
             return future
-        written = self._journal.append(list(records.values()))  # raises before anything is changed
+        written = self._append(list(records.values()))  # raises before anything is changed
         self._n += len(records)
         self._putting.update(records)
         for record in records.values():
@@ -206,11 +254,31 @@ class Inbox:
         self._apply(record)
         return self._mark(record)
 
-    def started(self, input_id: str, session: str, last_seq: int) -> asyncio.Future[None]:
-        """An attempt begins, in a session that stands at `last_seq`."""
+    def begun(self, input_id: str) -> asyncio.Future[None]:
+        """An attempt begins, by something that may be the end of us (reading a session), in the session that the last one named, if any."""
         pending = self._pending.get(input_id)
-        record = Started(id=input_id, at=self._clock(), session=session, last_seq=last_seq, n=pending.attempts + 1 if pending else 1)
+        return self.started(input_id, pending.session if pending else "", pending.last_seq if pending else 0)
+
+    def started(self, input_id: str, session: str, last_seq: int) -> asyncio.Future[None]:
+        """An attempt begins, or has begun in this life, in a session that stands at `last_seq`."""
+        pending = self._pending.get(input_id)
+        n = 1 if pending is None else pending.attempts if pending.deaths.running else pending.attempts + 1
+        record = Started(id=input_id, at=self._clock(), session=session, last_seq=last_seq, n=n)
         self._apply(record)
+        return self._mark(record)
+
+    def answered(self, input_id: str) -> asyncio.Future[None]:
+        """At recovery: there is an answer already."""
+        return self._mark(Answered(id=input_id, at=self._clock()))
+
+    def alone(self, input_id: str, *, over: bool = False) -> asyncio.Future[None]:
+        """Nothing else is worked on from here on; with `over`, others are."""
+        return self._mark(Alone(id=input_id, at=self._clock(), over=over))
+
+    def aside(self, pending: Pending) -> asyncio.Future[None]:
+        """It is not worked on any more."""
+        record = Aside(id=pending.input.inbound.id, at=self._clock(), key=pending.input.key, deaths=pending.deaths.crashes)
+        self._aside.append(record)
         return self._mark(record)
 
     def placed(self, input_id: str, piece: int, message_id: str) -> asyncio.Future[None]:
@@ -241,7 +309,7 @@ class Inbox:
         """Journal a record about an unfinished input. One that is finished or unknown needs none any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if record.id in self._pending:
-            self._journal.append([record]).add_done_callback(partial(self._marked, record, future))
+            self._append([record]).add_done_callback(partial(self._marked, record, future))
         else:
             future.set_result(None)
         return future
@@ -263,7 +331,15 @@ class Inbox:
         if isinstance(record, Accepted | Refused):
             if isinstance(record, Accepted) or record.reply is not None:
                 item = Input(record.inbound, record.key, record.at)
-                self._pending[record.id] = Pending(item, record.n, record.inbound.text, reply=record.reply)
+                deaths = Deaths(answered=record.reply is not None)
+                self._pending[record.id] = Pending(item, record.n, record.inbound.text, reply=record.reply, deaths=deaths)
+            return
+        if isinstance(record, Opened):
+            self._life_over()
+            self._told = False
+            return
+        if isinstance(record, Ended):
+            self._told = True
             return
         pending = self._pending.get(record.id)
         if pending is None:
@@ -273,10 +349,16 @@ class Inbox:
                 pending.text = record.text
         elif isinstance(record, Started):
             pending.session, pending.last_seq, pending.attempts = record.session, record.last_seq, record.n
+            pending.deaths.running = True
+        elif isinstance(record, Answered):
+            pending.deaths.running, pending.deaths.answered = False, True
+        elif isinstance(record, Alone):
+            pending.deaths.alone = not record.over
         elif isinstance(record, Placed):
             pending.placed[record.piece] = record.message
         elif isinstance(record, Replied):
             pending.reply, pending.sent_to = ReplyText(record.text, record.buttons), 0
+            pending.deaths.replied()
         elif isinstance(record, Delivered):
             pending.sent_to = max(pending.sent_to, record.span[1])
         elif isinstance(record, Finished):
@@ -307,6 +389,12 @@ class Inbox:
             return line if blanked == record else encode_record(blanked)
 
         await self._journal.rewrite(change)
+
+
+def _seen(written: asyncio.Future[int]) -> None:
+    """What cannot be written here is no harm: a death more or less is counted."""
+    if not written.cancelled():
+        written.exception()
 
 
 def _record(entry: Entry, n: int) -> Accepted | Refused:

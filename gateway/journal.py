@@ -17,8 +17,8 @@ import structlog
 
 from channels.failpoints import reach
 from gateway.metrics import Damage
-from gateway.records import ACCEPTED, DAY, Accepted, Facts, Finished, Record, Refused, Sealed, encode_record, mark
-from gateway.segments import delete, drop_torn, gather, load, rewrite, unfinished, write_sidecar
+from gateway.records import ACCEPTED, DAY, Accepted, Aside, Facts, Finished, Record, Refused, Sealed, encode_record, mark
+from gateway.segments import delete, drop_torn, gather, load, rewrite, set_aside, unfinished, write_sidecar
 from gateway.threads import Threads
 from gateway.writer import Writer
 
@@ -64,11 +64,14 @@ class Journal:
         self._threads = Threads(1, "journal")
         self.n = 0
         """The highest number given to an input so far."""
+        self.aside: list[Aside] = []
+        """At the start: what was ever set aside, as far back as there are segments."""
 
     async def open(self) -> list[Record]:
         """Repair, read, delete what is old; gives all records about unfinished inputs, in order. Raises OSError."""
         loaded = await self._threads.hop(load, self._folder, damage=self._damage)
         where, records = await self._threads.hop(unfinished, loaded)
+        self.aside = await self._threads.hop(set_aside, loaded)
         for each in loaded:
             segment = _Segment(each.number, each.path, int((each.sealed.last or self._clock()) // DAY))
             segment.size, segment.facts = each.sealed.size, each.facts

@@ -78,7 +78,8 @@ class Amended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="started"):
-    """Attempt `n` begins, in `session`, which stands at `last_seq`: whatever the input caused stands behind that."""
+    """Attempt `n` begins, in `session`, which stands at `last_seq`: whatever the input caused stands behind that. Without a session: one
+    is about to be read, which another record of the same attempt will name."""
 
     id: str
     at: float = 0.0
@@ -124,6 +125,44 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     reason: str = ""
 
 
+class Answered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="answered"):
+    """After a crash: its answer was found in its session, and only has to be delivered."""
+
+    id: str
+    at: float = 0.0
+
+
+class Alone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="alone"):
+    """From here on nothing else is worked on; with `over`, from here on others are, too. See `gateway.deaths`."""
+
+    id: str
+    at: float = 0.0
+    over: bool = False
+
+
+class Aside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="aside"):
+    """The daemon died too often over this input: it is not worked on any more. A `reply` that says so follows."""
+
+    id: str
+    at: float = 0.0
+    key: str
+    deaths: int
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="opened"):
+    """A daemon begins to write. Where no `ended` stands before it, the one before died."""
+
+    id: str = ""
+    at: float = 0.0
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="ended"):
+    """The daemon was told to end. However it does so now, no input is to blame."""
+
+    id: str = ""
+    at: float = 0.0
+
+
 class Foreign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A record of a type that this version does not know: kept, passed over."""
 
@@ -133,17 +172,24 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
 
 
-Record: TypeAlias = Accepted | Refused | Amended | Started | Placed | Replied | Delivered | Finished | Foreign
+Record: TypeAlias = (
+    Accepted | Refused | Amended | Started | Answered | Placed | Replied | Delivered | Finished | Alone | Aside | Opened | Ended | Foreign
+)
 
 _TYPES: dict[str, msgspec.json.Decoder[Record]] = {
     "accepted": msgspec.json.Decoder(Accepted),
     "refused": msgspec.json.Decoder(Refused),
     "amended": msgspec.json.Decoder(Amended),
     "started": msgspec.json.Decoder(Started),
+    "answered": msgspec.json.Decoder(Answered),
     "placed": msgspec.json.Decoder(Placed),
     "reply": msgspec.json.Decoder(Replied),
     "sent": msgspec.json.Decoder(Delivered),
     "finished": msgspec.json.Decoder(Finished),
+    "alone": msgspec.json.Decoder(Alone),
+    "aside": msgspec.json.Decoder(Aside),
+    "opened": msgspec.json.Decoder(Opened),
+    "ended": msgspec.json.Decoder(Ended),
 }
 _foreign = msgspec.json.Decoder(Foreign)
 _encoder = msgspec.json.Encoder()
@@ -178,7 +224,7 @@ def blank(record: Record) -> Record:
 
 # ------------------------------------------------------------------------------------------------------------- facts of a segment
 
-ACCEPTED, FINISHED = 1, 2
+ACCEPTED, FINISHED, SET_ASIDE = 1, 2, 4
 DAY = 86400
 
 
@@ -216,7 +262,8 @@ class Facts:
                 self.turns[person] = self.turns.get(person, 0) + 1
         elif record.id:
             seen = mark(record.id)
-            self.marks[seen] = self.marks.get(seen, 0) | (FINISHED if isinstance(record, Finished) else 0)
+            flag = FINISHED if isinstance(record, Finished) else SET_ASIDE if isinstance(record, Aside) else 0
+            self.marks[seen] = self.marks.get(seen, 0) | flag
 
     def seal(self, size: int) -> Sealed:
         hashes = array("Q", sorted(self.marks))

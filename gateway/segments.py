@@ -22,7 +22,7 @@ from channels.failpoints import reach
 from gateway.disk import NEW, make_folder, new_file, open_private, tighten, write_all
 from gateway.lines import UNREADABLE, forwards, read_exactly, repair_tail
 from gateway.metrics import Damage
-from gateway.records import ACCEPTED, FINISHED, Facts, Record, Sealed, decode_record, mark
+from gateway.records import ACCEPTED, FINISHED, SET_ASIDE, Aside, Ended, Facts, Opened, Record, Sealed, decode_record, mark
 
 log = structlog.get_logger(__name__)
 
@@ -157,8 +157,8 @@ def load(folder: Path, *, look: bool = False, damage: Damage | None = None) -> l
 
 
 def unfinished(loaded: Sequence[Loaded]) -> tuple[dict[int, int], list[Record]]:
-    """Open inputs with the place in `loaded` of the segment that accepted them, and all records about them, in order. Reads only the
-    segments that speak of one."""
+    """Open inputs with the place in `loaded` of the segment that accepted them, and all records about them, in order, with the daemon's
+    own beginnings and ends. Reads only the segments that speak of one."""
     where: dict[int, int] = {}
     for place, segment in enumerate(loaded):
         for seen, flags in segment.sealed.marks():
@@ -170,8 +170,18 @@ def unfinished(loaded: Sequence[Loaded]) -> tuple[dict[int, int], list[Record]]:
     for place, segment in enumerate(loaded):
         if any(where.get(seen, place + 1) <= place for seen in segment.sealed.hashes):
             found = scan(segment.path, tell=not segment.facts.marks)  # once a start: gathering its facts told already
-            records += (record for record in found if record.id and where.get(mark(record.id), place + 1) <= place)
+            records += (record for record in found if _told(record) or (record.id and where.get(mark(record.id), place + 1) <= place))
     return where, records
+
+
+def _told(record: Record) -> bool:
+    return isinstance(record, Opened | Ended)
+
+
+def set_aside(loaded: Sequence[Loaded]) -> list[Aside]:
+    """What was set aside, oldest first. Reads only the segments that tell of such."""
+    telling = (segment for segment in loaded if any(flags & SET_ASIDE for flags in segment.sealed.flags))
+    return [record for segment in telling for record in scan(segment.path, tell=False) if isinstance(record, Aside)]
 
 
 def delete(path: Path) -> None:
