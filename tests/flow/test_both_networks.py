@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.talk import within
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.openai import Asked, FakeModel, Reply, says
 from tests.fakes.telegram import FakeTelegram
@@ -19,7 +20,6 @@ from tests.flow.on_discord import ANA, BEN, both, check_bodies, check_log, conve
 from tests.flow.people import converse as converse_on_telegram
 from tests.flow.people import expected, history, windows, words
 from tests.flow.seen import shown as shown_on_telegram
-from tests.flow.talk import within
 
 CHATS, TURNS = 100, 5
 FEW, KILLS = 20, 4

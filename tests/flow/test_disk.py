@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.records import unfinished
 from tests.fakes.openai import DONE, FakeModel, Reply, delta, says
 from tests.fakes.telegram import FakeTelegram
-from tests.flow.audit import unfinished
 from tests.flow.daemon import Daemon, free_port
 from tests.flow.people import config, session_lines
 from tests.gateway.disk_tools import fill, small_disk

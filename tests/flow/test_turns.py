@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.records import unfinished
 from tests.fakes.openai import DONE, Asked, End, FakeModel, Reply, Step, delta
 from tests.fakes.telegram import FakeTelegram
-from tests.flow.audit import unfinished
 from tests.flow.daemon import Daemon
 from tests.flow.people import config, session_lines
 

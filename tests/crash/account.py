@@ -1,7 +1,7 @@
 """What ought to come of a talk: a small model of conversations, written without a look at the product's.
 
 `Account` goes through what was said to one key, in order, and says which sessions there must be, with which events, what the model must
-have been asked with, and what the person must see. `tests.flow.audit` compares that with the world.
+have been asked with, and what the person must see. `tests.crash.audit` compares that with the world.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.flow.talk import Said
+from tests.crash.talk import Said
+
+ASIDE = {
+    "/stop": re.compile(r"Stopped\.|Nothing is running\."),
+    "/sessions": re.compile(r"([ •◦▪-] *\S+( .*)?\n?)+|No conversation yet\. Just write\."),
+    "/approve": re.compile(r"(telegram|discord):\d+ may talk to me now\."),
+}
+"""Commands that pass the queue, and what may be said to them: it may stand anywhere."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,14 @@ class Account:
     """The books of one key."""
 
     def __init__(self, said: Sequence[Said]) -> None:
+        """`said`: what the house heard, in order; what the network lost is left out."""
         self.said = said
         self.books: dict[str, Book] = {}
         self.current = ""
         self.before: dict[str, list[Turn]] = {}
         """Tag -> the turns that the request for this question carries."""
         self.seen: list[Seen] = []
-        self.stops = 0
+        self.asides: dict[str, list[Said]] = {command: [] for command in ASIDE}
         self.moved: dict[str, str] = {}
         """Input -> the session that it made current."""
         self.forgotten: set[str] = set()
@@ -61,7 +69,6 @@ class Account:
         """Places in `said` of what may cut a turn."""
         self.turns: list[tuple[int, str]] = []
         """Place in `said` and input id of everything that had the model asked."""
-        self._made: list[str] = []
         for index, one in enumerate(said):
             self._one(index, one)
 
@@ -79,9 +86,14 @@ class Account:
         self.current = name
 
     def _one(self, index: int, one: Said) -> None:
-        if one.text == "/stop":
-            self.stops += 1
-            self.cutters.append(index)
+        if one.stranger:
+            self.seen.append(Seen(one, text="I talk only to people whom my operator has let in."))
+            return
+        command, _, argument = one.text.partition(" ")
+        if command in self.asides:
+            self.asides[command].append(one)
+            if command == "/stop":
+                self.cutters.append(index)
             return
         book = self._book(one)
         if one.tag:
@@ -95,7 +107,6 @@ class Account:
             self.turns.append((index, one.id))
             self.seen.append(Seen(one, one))
             return
-        command, _, argument = one.text.partition(" ")
         seen = getattr(self, f"_{command[1:]}")(index, one, book, argument)
         self.seen.append(seen)
 
@@ -141,10 +152,21 @@ class Account:
         return Seen(one, question)
 
     def _forget(self, index: int, one: Said, book: Book, argument: str) -> Seen:
-        assert argument == "yes"
+        name, _, sure = argument.rpartition(" ")
+        assert sure == "yes"
         self.cutters.append(index)
+        if name:
+            return self._forget_one(one, name)
         self.books, self.current = {}, ""
         self.moved.clear()
         self.forgotten |= {each.tag for each in self.said[:index] if each.tag}
         self.seen = [Seen(each.input, each.question, each.text, optional=True) for each in self.seen]
         return Seen(one, text="All conversations of this chat are deleted.")
+
+    def _forget_one(self, one: Said, name: str) -> Seen:
+        assert name != self.current  # what comes of that depends on when which file was written last
+        if name not in self.books:
+            return Seen(one, text=f"There is no session {name}.")
+        gone = {input_id for _, input_id in self.books.pop(name).events}
+        self.seen = [Seen(each.input, each.question, each.text, each.optional or each.input.id in gone) for each in self.seen]
+        return Seen(one, text=f"{name} is deleted.")

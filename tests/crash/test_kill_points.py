@@ -1,13 +1,11 @@
 """kill -9 at chosen points: between a message's acceptance and the network's hearing of it; at each network call that a turn or a command
-makes, before and after its effect; in each state of the model's answer; then again at the calls by which the next life goes on; and
-between any two writes to the disk.
+makes, before and after its effect; in each state of the model's answer; then again at the calls by which the next life goes on.
 
 Every story at every point has a chat of its own, all stand still at the same time, and one kill strikes them all.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +13,14 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, web
 
+from tests.crash.audit import Audit
+from tests.crash.networks import Held, OnTelegram, Place
+from tests.crash.records import unfinished
+from tests.crash.talk import Talk
 from tests.fakes.openai import FakeModel
-from tests.fakes.telegram import FakeTelegram, Fault
-from tests.flow.audit import Audit, unfinished
+from tests.fakes.telegram import FakeTelegram
 from tests.flow.daemon import KEY, TOKEN, Daemon, free_port
 from tests.flow.people import config
-from tests.flow.talk import WHOLE, Place, Talk, nth
-from tests.flow.watch import Watch
-
-KILLS = int(os.environ.get("PARLOUR_KILLS", "0"))
 
 
 @dataclass(frozen=True)
@@ -31,15 +28,16 @@ class Point:
     """A call of one chat: which one of its kind, and whether its effect is done. Or the model's first answer after `number` steps."""
 
     method: str
+    """As `tests.crash.networks` calls it; or "model"."""
     number: int
     before: bool = False
 
 
-SENDS = [Point("sendMessage", number, before) for number in range(4) for before in (True, False)]
-EDITS = [Point("editMessageText", number, before) for number in (0, 1, 2, 3, 5, 8, 11) for before in (True, False)]
+SENDS = [Point("send", number, before) for number in range(4) for before in (True, False)]
+EDITS = [Point("edit", number, before) for number in (0, 1, 2, 3, 5, 8, 11) for before in (True, False)]
 MODEL = [Point("model", number) for number in (0, 1, 3, 5, 23, 24)]
 """Of the 25 steps of a long answer: asked, begun, a paragraph, two, all words, the reason to stop."""
-AGAIN = [Point(method, 0, before) for method in ("*", "sendMessage", "editMessageText", "deleteMessage") for before in (True, False)]
+AGAIN = [Point(method, 0, before) for method in ("any", "send", "edit", "delete") for before in (True, False)]
 """Where the second life is struck."""
 
 LONG, SHORT, FAILS = "long", "short", "fails"
@@ -66,7 +64,7 @@ CHATS = [(number, *play) for number, play in enumerate(PLAYS, 1)]
 
 
 def speak(talk: Talk, chat: int, words: str, point: Point | None = None) -> None:
-    place = Place(chat)
+    place = Place("telegram", chat)
     for word in words.split():
         if word in {LONG, SHORT, FAILS}:
             said = talk.ask(place, long=word == LONG, fails=word == FAILS)
@@ -79,15 +77,16 @@ def speak(talk: Talk, chat: int, words: str, point: Point | None = None) -> None
 class Stage:
     """The daemon, and the points at which chats stand still."""
 
-    def __init__(self, daemon: Daemon, talk: Talk) -> None:
-        self.daemon, self.talk = daemon, talk
+    def __init__(self, daemon: Daemon, tg: FakeTelegram, talk: Talk) -> None:
+        self.daemon, self.tg, self.talk = daemon, tg, talk
         self.struck: Counter[str] = Counter()
         """How many calls of which kind were struck, and "effect": how many of them with their effect done and not told."""
-        self._held: dict[int, Fault] = {}
+        self._held: dict[int, tuple[str, Held]] = {}
 
     def hold(self, chat: int, point: Point) -> None:
         if point.method != "model":
-            self._held[chat] = self.talk.tg.hold(point.method, chat=chat, before=point.before, when=nth(point.number))
+            held = self.talk.networks["telegram"].hold(point.method, chat=chat, before=point.before, skip=point.number)
+            self._held[chat] = point.method, held
 
     async def still(self) -> None:
         """Until each chat stands at its point, or has gone past it and is finished."""
@@ -96,19 +95,19 @@ class Stage:
             waiting = unfinished(self.daemon.data)
             open_ones = {said.place.chat for said in self.talk.said if said.id in waiting}
             silent = {said.place.chat for said in self.talk.said if said.tag in self.talk.silent}
-            return not self.talk.tg.pending and not open_ones - silent - {
-                chat for chat, held in self._held.items() if held.reached.is_set()
+            return not self.tg.pending and not open_ones - silent - {
+                chat for chat, (_, held) in self._held.items() if held.reached.is_set()
             }
 
-        await self.talk.tg.wait_for(look, 60)
+        await self.tg.wait_for(look, 60)
 
     async def strike(self, *points: Point) -> None:
         """Kill and start; the chats stand still at these points then. What was held stays undone, as in a process that is gone."""
         await self.daemon.kill()
-        for held in self._held.values():
+        for method, held in self._held.values():
             held.times = 0
             if held.reached.is_set():
-                self.struck[held.method] += 1
+                self.struck[method] += 1
                 self.struck["effect"] += held.after
         self.struck["model"] += len(self.talk.silent)
         self.talk.silent.clear()
@@ -124,9 +123,9 @@ async def test_a_kill_at_each_call_loses_and_doubles_nothing(tmp_path: Path, str
     """Where a send had its effect and nobody was told, an empty placeholder may be left over, or a plain message is there twice: at most
     one for each such kill. Everything else is there once, and in order."""
     async with FakeTelegram(token=TOKEN) as tg, FakeModel(api_key=KEY) as model:
-        talk = Talk(tg, model)
+        talk = Talk({"telegram": OnTelegram(tg)}, model)
         async with Daemon(tmp_path, config(tg, model, streaming=streaming)) as daemon:
-            stage = Stage(daemon, talk)
+            stage = Stage(daemon, tg, talk)
             for chat, story, _ in CHATS:
                 if "|" in story:
                     speak(talk, chat, story.partition("|")[0])
@@ -140,14 +139,14 @@ async def test_a_kill_at_each_call_loses_and_doubles_nothing(tmp_path: Path, str
             await stage.strike()
             await stage.still()
             assert await daemon.stop() == 0
-        audit = Audit(talk, daemon.data, streamed=streaming == "edit")
+        audit = Audit(talk, daemon.data, streamed={"telegram": streaming == "edit"})
         print(streaming, len(CHATS), dict(stage.struck), dict(audit.counts))
         assert not audit.faults, audit.verdict(2)
         assert sum(audit.counts[what] for what in ("placeholder left", "reply doubled", "piece doubled")) <= stage.struck["effect"]
-        assert stage.struck["sendMessage"] > 30
+        assert stage.struck["send"] > 30
         if streaming == "edit":
-            assert min(stage.struck[what] for what in ("editMessageText", "model")) > 10
-            assert stage.struck["deleteMessage"] > 0
+            assert min(stage.struck[what] for what in ("edit", "model")) > 10
+            assert stage.struck["delete"] > 0
 
 
 ROWS = [f"{SHORT} {SHORT} /fork_west {SHORT}", f"{SHORT} /reset {SHORT} /undo", f"{SHORT} /retry /switch_main", f"{LONG} /stop {SHORT}"]
@@ -158,10 +157,10 @@ ROWS = [f"{SHORT} {SHORT} /fork_west {SHORT}", f"{SHORT} /reset {SHORT} /undo", 
 async def test_a_kill_around_the_confirmation_of_a_poll(tmp_path: Path, streaming: str, before: bool) -> None:
     """Accepted, worked off, and killed before the network was told, or before it answered: nothing is taken twice, nothing is missed."""
     async with FakeTelegram(token=TOKEN) as tg, FakeModel(api_key=KEY) as model:
-        talk = Talk(tg, model)
+        talk = Talk({"telegram": OnTelegram(tg)}, model)
         text = config(tg, model, streaming=streaming).replace('poll_timeout = "5s"', 'poll_timeout = "1s"')
         async with Daemon(tmp_path, text) as daemon:
-            stage = Stage(daemon, talk)
+            stage = Stage(daemon, tg, talk)
             for round_ in range(3):
                 told = tg.offset
                 held = tg.hold("getUpdates", before=before, when=lambda params, told=told: int(params.get("offset") or 0) > told)  # type: ignore[misc]
@@ -178,7 +177,7 @@ async def test_a_kill_around_the_confirmation_of_a_poll(tmp_path: Path, streamin
                 await daemon.start()
                 await stage.still()
             assert await daemon.stop() == 0
-        audit = Audit(talk, daemon.data, streamed=streaming == "edit")
+        audit = Audit(talk, daemon.data, streamed={"telegram": streaming == "edit"})
         assert not audit.faults, audit.verdict(3)
 
 
@@ -205,51 +204,16 @@ async def test_a_webhook_whose_200_is_lost(tmp_path: Path, kill: bool) -> None:
         app.router.add_post("/{path:.*}", forward)
         await proxy.setup()
         await web.TCPSite(proxy, "127.0.0.1", outside).start()
-        talk = Talk(tg, model)
+        talk = Talk({"telegram": OnTelegram(tg)}, model)
         text = config(tg, model, webhook_port=inside).replace(
             f'webhook_url = "http://127.0.0.1:{inside}', f'webhook_url = "http://127.0.0.1:{outside}'
         )
         async with Daemon(tmp_path, text) as daemon:
             for chat in range(1, 7):
                 speak(talk, chat, ROWS[chat % len(ROWS)])
-            await Stage(daemon, talk).still()
+            await Stage(daemon, tg, talk).still()
             assert await daemon.stop() == 0
         await proxy.cleanup()
-        audit = Audit(talk, daemon.data, streamed=True)
+        audit = Audit(talk, daemon.data, streamed={"telegram": True})
         assert not audit.faults, audit.verdict(len(lost) // 6)
         assert len(lost) == len(talk.said)
-
-
-WRITES = range(64)
-COMMANDS = ["/fork_a{n}", "/undo", "/retry", "/fork_b{n} /switch_main", f"/reset {SHORT}", f"/retry /undo {SHORT}", f"{SHORT} /stop", LONG]
-"""What eight chats say at once, after a question each."""
-
-
-@pytest.mark.timeout(300)
-async def test_a_kill_between_any_two_writes(tmp_path: Path) -> None:
-    """A command that had its effect and did not get to say so has it once, and says so; no line is lost or written twice.
-
-    Every seventh write of a round; with PARLOUR_KILLS each of them."""
-    chosen = WRITES if KILLS else WRITES[::7]
-    async with FakeTelegram(token=TOKEN) as tg, FakeModel(api_key=KEY) as model:
-        talk = Talk(tg, model, delay=0.005)
-        async with Daemon(tmp_path, config(tg, model, sessions=WHOLE)) as daemon:
-            stage = Stage(daemon, talk)
-            for change in chosen:
-                for chat in range(1, len(COMMANDS) + 1):
-                    speak(talk, chat, SHORT)
-                await stage.still()
-                watch = Watch(daemon.data)
-                for chat, words in enumerate(COMMANDS, 1):
-                    speak(talk, chat, words.format(n=change))
-                assert daemon.process is not None
-                await watch.kill(daemon.process.pid, change, 2)
-                watch.close()
-                await stage.strike()
-                await stage.still()
-            assert await daemon.stop() == 0
-        audit = Audit(talk, daemon.data, streamed=True)
-        print(len(chosen), dict(audit.counts))
-        assert not audit.faults, audit.verdict(len(chosen))
-        for what in ("placeholder left", "reply doubled", "pointer repeated"):
-            assert audit.counts[what] <= len(chosen) * len(COMMANDS) // 2, audit.verdict(len(chosen))

@@ -1,0 +1,170 @@
+"""The daemon's lives: each is begun, watched until its moment has come, ended as planned, and noted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tests.crash.damage import age, tear
+from tests.crash.moments import CALL, FAILPOINT, MODEL, START, TERM, TERM_KILL, TERM_TERM, Plan
+from tests.crash.networks import Held
+from tests.crash.people import Crowd
+from tests.crash.talk import Talk
+from tests.flow.daemon import Daemon
+
+PATIENCE = 2.5
+"""Seconds that a moment is waited for. Then the daemon is killed as it stands, so that no life is without an end."""
+CALM = 20.0
+"""Seconds within which a daemon that was asked to end must be gone; its budget is much shorter."""
+CODES = {0, -9, -15, 130}
+"""Exit codes of ends as they should be: through, killed, killed before there was a handler, asked twice."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """What became of one."""
+
+    began: float
+    ended: float
+    plan: Plan
+    struck: bool
+    """It ended at the moment that was planned."""
+    code: int
+
+
+class Lives:
+    """One data folder's."""
+
+    def __init__(self, daemon: Daemon, talk: Talk, crowd: Crowd, dice: random.Random) -> None:
+        self.daemon, self.talk, self.crowd, self.dice = daemon, talk, crowd, dice
+        self.past: list[Life] = []
+        self.torn = 0
+        self.log = daemon.folder / "places"
+        self._visits: set[asyncio.Task[None]] = set()
+
+    async def begin(self, plan: Plan | None = None, *, ready: bool = False) -> None:
+        """Start the daemon, armed as planned; without a plan, for good."""
+        self.daemon.env["PARLOUR_FAILPOINT_LOG"] = str(self.log)
+        self.daemon.env["PARLOUR_FAILPOINT"] = f"{plan.name}:{plan.nth}" if plan and plan.moment == FAILPOINT else ""
+        await self.daemon.start(ready=ready)
+
+    async def one(self, plan: Plan) -> None:
+        """A whole life."""
+        if plan.name.startswith("repair") or self.dice.random() < 0.1:
+            self.torn += tear(self.daemon.data, self.dice)
+        if plan.name.startswith("segment") or self.dice.random() < 0.1:
+            age(self.daemon.data)
+        began = time.monotonic()
+        await self.begin(plan)
+        assert self.daemon.process is not None
+        end = asyncio.ensure_future(self.daemon.process.wait())
+        held = self._hold(plan)
+        try:
+            struck = await self._moment(plan, end, held)
+            await self._end(plan, end)
+        finally:
+            if held is not None:
+                held.remove()
+        self.past.append(Life(began, time.monotonic(), plan, struck, end.result()))
+        if end.result() not in CODES:
+            raise AssertionError(f"exit code {end.result()} after {plan}:\n{self.daemon.text()[-3000:]}")
+
+    def _hold(self, plan: Plan) -> Held | None:
+        if plan.moment != CALL:
+            return None
+        network, _, method = plan.name.partition(" ")
+        return self.talk.networks[network].hold(method, before=plan.before, skip=plan.nth - 1)
+
+    async def _moment(self, plan: Plan, end: asyncio.Future[int], held: Held | None) -> bool:
+        """Wait for it; whether it came."""
+        if plan.moment == FAILPOINT:
+            return await self._provoked(plan, end)
+        if held is not None:
+            return await self._first(held.reached.wait(), end)
+        if plan.moment == MODEL:
+            self.talk.on_ask.clear()
+            came = await self._first(self.talk.on_ask.wait(), end)
+            await asyncio.wait({end}, timeout=plan.wait)
+            return came
+        if plan.moment != START:
+            asked = len(self.talk.model.asked)
+            await self._until(lambda: len(self.talk.model.asked) > asked, end)
+        await asyncio.wait({end}, timeout=plan.wait)
+        return True
+
+    async def _first(self, event: Coroutine[Any, Any, bool], end: asyncio.Future[int]) -> bool:
+        waiting = asyncio.create_task(event)
+        both: set[asyncio.Future[Any]] = {waiting, end}
+        await asyncio.wait(both, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        came = waiting.done()
+        waiting.cancel()
+        return came
+
+    async def _until(self, holds: Callable[[], bool], end: asyncio.Future[int]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not holds() and not end.done() and time.monotonic() < deadline:
+            await asyncio.wait({end}, timeout=0.02)
+
+    async def _provoked(self, plan: Plan, end: asyncio.Future[int]) -> bool:
+        """Have people do what leads to that place, until it has killed."""
+        deadline = time.monotonic() + PATIENCE
+        while not end.done() and time.monotonic() < deadline:
+            self._provoke(plan.name)
+            await asyncio.wait({end}, timeout=0.4)
+            if plan.name.startswith("marks") and not end.done():  # written when the connection ends, too
+                self._signal(signal.SIGTERM)
+        return end.done() and end.result() == -signal.SIGKILL
+
+    def _provoke(self, name: str) -> None:
+        if name.startswith(("folder delete", "rotate")) or (name.endswith((" journal", "sidecar")) and name.startswith("rename")):
+            self.crowd.forget()
+        elif name.startswith("session delete"):
+            self.crowd.forget_one()
+        elif name.endswith("access"):
+            task = asyncio.ensure_future(self.crowd.stranger())
+            self._visits.add(task)
+        elif name.startswith("marks"):
+            self.crowd.newcomer()
+        elif name.startswith(("slash", "rename", "append", "reply")):
+            for person in self.dice.sample(self.crowd.people, k=min(3, len(self.crowd.people))):
+                if person.commands:
+                    person.steer()
+
+    async def _end(self, plan: Plan, end: asyncio.Future[int]) -> None:
+        if end.done():
+            return
+        if plan.how in {TERM, TERM_TERM, TERM_KILL}:
+            self._signal(signal.SIGTERM)
+            await asyncio.wait({end}, timeout=CALM if plan.how == TERM else plan.gap)
+            if plan.how == TERM_TERM:
+                self._signal(signal.SIGTERM)
+                await asyncio.wait({end}, timeout=CALM)
+            if plan.how != TERM_KILL and not end.done():
+                raise AssertionError(f"still there {CALM:g} s after {plan.how}:\n{self.daemon.text()[-3000:]}")
+        self._signal(signal.SIGKILL)
+        await end
+
+    def _signal(self, number: int) -> None:
+        process = self.daemon.process
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    async def over(self) -> None:
+        """Wait for the strangers."""
+        while self._visits:
+            done, self._visits = await asyncio.wait(self._visits)
+            for task in done:
+                task.result()
+
+    def reached(self) -> Counter[str]:
+        """Places that were come to, and with a "!" those that killed."""
+        return Counter(self.log.read_text().split("\n")[:-1] if self.log.exists() else [])
