@@ -1,7 +1,7 @@
 """The words of attached text files: fetched through the channel, decoded, cut to what a turn can carry; and what is said where that fails.
 
 What comes of it is kept in the user's line (`message.Media`), so that a fork, an export or a retry has it, and is asked of the network
-once. Other files are not fetched. Knows no session and no turn. Called by `gateway.runner`, which says how much there is room for.
+once. Other files are not fetched. Knows no session and no turn. Called by `gateway.work`, which says how much there is room for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ MOST = 64 * 1024
 """Bytes of UTF-8 that the text files of one message take up together."""
 SHARE = 0.75
 """Of the tokens that a request may have; a token is three bytes by the window's estimate."""
-SECONDS = 45.0
+SECONDS = 40.0
 """For all files of one message together: the chat's queue stands still meanwhile."""
+QUICK = 5.0
+"""What failed later than that is not tried again: it hung, and would again."""
 PAUSES = (1.0, 3.0)
 """Seconds between the tries to get a file from a network that is away; one that asks for longer ones is not asked again."""
 
@@ -86,12 +88,14 @@ class Attachments:
         return Media(media.kind, media.name, media.mime, media.size, media.ref, text=short, cut=len(data) > limit or len(short) < len(text))
 
     async def _fetch(self, channel: str, attachment: Attachment, most: int) -> bytes:
+        loop = asyncio.get_running_loop()
         for pause in (*PAUSES, None):
+            began = loop.time()
             try:
                 return await self._channels[channel].fetch(attachment, most)
             except (NotSent, Unknown, Retry) as error:
                 asked = error.after if isinstance(error, Retry) else 0.0
-                if pause is None or asked > self._seconds / 3:
+                if pause is None or asked > self._seconds / 3 or loop.time() - began > QUICK:
                     raise
                 await self._pause(max(pause, asked))
         raise Refused("the last try raises")

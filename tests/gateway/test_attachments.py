@@ -100,6 +100,21 @@ async def test_who_is_asked_to_wait_for_long_does_not() -> None:
     assert (media.unread, len(net.fetches), pauses) == (FAILED, 1, [])
 
 
+@pytest.mark.looptime
+async def test_what_hung_is_not_asked_for_again() -> None:
+    """B29: a download that stalled until its own limit is given up at once."""
+
+    class Slow(Net):
+        async def fetch(self, attachment: Attachment, most: int) -> bytes:
+            self.fetches.append((attachment.ref, most))
+            await asyncio.sleep(10)
+            raise Unknown("the file does not come in time")
+
+    net = Slow()
+    (media,), pauses = await read(net, file("r"), seconds=40)
+    assert (media.unread, len(net.fetches), pauses) == (FAILED, 1, [])
+
+
 async def test_all_files_together_have_a_time_limit() -> None:
     """B29: one that never comes is given up, and what is behind it with it."""
     kept, _ = await read(Net(files={"r": asyncio.Event(), "s": asyncio.Event()}), file("r"), file("s"), seconds=0.05)
