@@ -307,7 +307,15 @@ class Daemon:
 
         metrics = Exposition(self.metrics, self.overview.readings)
         routes = [route for channel in self.channels.values() for route in channel.routes()]
-        server = HttpServer(http.listen, routes, self.overview.health, hosts=http.hosts, token=self.web_token, metrics=metrics.render)
+        server = HttpServer(
+            http.listen,
+            routes,
+            self.overview.health,
+            hosts=http.hosts,
+            token=self.web_token,
+            metrics=metrics.render,
+            look=self.disk.fresh,
+        )
         await server.start()
         self._page = server.address
         self._closers.append(server.close)
@@ -423,6 +431,7 @@ class Daemon:
             stubs=stubs,
             cached_bytes=size,
             memory=memory(),
+            needs_restart=self._takeover.restart,
         )
 
     def _control_handlers(self) -> Mapping[str, Handler]:
@@ -437,10 +446,12 @@ class Daemon:
             return f"{args.get('id', '')} is shut out"
 
         async def status(args: Mapping[str, str]) -> object:
+            await self.disk.fresh()
             return self.status_report()
 
         conversations = Operations(self.sessions, self.store, self.inbox).handlers()
-        return {**conversations, "pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke, "status": status}
+        pairing = {"pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke}
+        return {**conversations, **pairing, "status": status, "config.differs": differs}
 
 
 def _span(seconds: float) -> str:

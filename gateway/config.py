@@ -51,6 +51,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Secret, ...] = ()
     """Every secret value there is, for the log's mask."""
     demo: bool = False
+    here: bool = False
+    """Neither the file nor systemd says where the data is: it is ./data of where the daemon is started."""
 
 
 _HOMES: Mapping[str, str] = {
@@ -162,6 +164,7 @@ def load(path: Path, channel_types: ChannelTypes, env: Mapping[str, str] = os.en
     return Config(
         path=str(path),
         data_dir=data_dir(path, folder or "", env),
+        here=not folder and not env.get("STATE_DIRECTORY"),
         channels=settings,
         tokens={name: tokens.get(name, web if name == "web" else Secret("")) for name in settings},
         hidden=tuple(map(Secret, dict.fromkeys(filter(None, values)))),

@@ -1,7 +1,7 @@
 """How the disk under the data folder is: can it be written to, and how much of it is free. For `/readyz`, `/metrics` and `/status`.
 
 What is asked may hang with the disk, so it is asked in a thread of its own and never twice at once. Called by `gateway.app`, which owns the
-task that `run` is.
+task that `run` is; whoever is asked how the disk is calls `fresh` first, so that everybody says the same, and says it of now.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 EVERY = 30.0
 PATIENCE = 10.0
 """Seconds after which a disk that has not answered counts as one that does not."""
+ASKED = 2.0
+"""Seconds that somebody who asks now waits for the disk's answer; after that he is told what was known before."""
 LOW = 64 * 1024 * 1024
 """Bytes below which free space is worth a warning."""
 PROBE = ".probe"
@@ -68,6 +70,7 @@ class DiskWatch:
         self._folder, self._probe, self._pause, self._patience = folder, probe, pause, patience
         self._threads = Threads(1, "disk")
         self._asked: asyncio.Future[Disk] | None = None
+        self._closed = False
         self.disk = Disk()
         self._told = ""
 
@@ -79,14 +82,30 @@ class DiskWatch:
 
     async def look(self) -> None:
         """Look now; wait for the answer as long as is reasonable."""
+        if not await self._ask(self._patience):
+            self._turn(Disk(self.disk.free, f"it has not answered for {self._patience:g} s"))
+
+    async def fresh(self) -> None:
+        """Look for somebody who asks now, and does not want to wait for long."""
+        if not self._closed:
+            await self._ask(min(ASKED, self._patience))
+
+    async def _ask(self, patience: float) -> bool:
+        """Whether the disk answered. Several who ask at once wait for one answer."""
         if self._asked is None:
             self._asked = asyncio.ensure_future(self._threads.hop(self._probe, self._folder))
-        await asyncio.wait({self._asked}, timeout=self._patience)
-        if not self._asked.done():
-            self.disk = Disk(self.disk.free, f"it has not answered for {self._patience:g} s")
-        else:
-            self.disk = self._asked.result()
+        asked = self._asked
+        await asyncio.wait({asked}, timeout=patience)
+        if not asked.done():
+            return False
+        if self._asked is asked:
             self._asked = None
+            if not asked.cancelled():
+                self._turn(asked.result())
+        return True
+
+    def _turn(self, disk: Disk) -> None:
+        self.disk = disk
         if (said := self.said()) != self._told:
             if said:
                 log.warning("disk", folder=str(self._folder), problem=said)
@@ -103,6 +122,7 @@ class DiskWatch:
 
     async def close(self) -> None:
         """Wait for a look under way, but not for a disk that hangs."""
+        self._closed = True
         if self._asked is not None:
             await asyncio.wait({self._asked}, timeout=1.0)
             if self._asked.cancel():

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from channels.settings import Secret
 from gateway.config import ChannelTypes, Config, load
 from gateway.options import TABLES, Access, Retention
 
@@ -58,6 +60,52 @@ class Plan(NamedTuple):
     config: Config
     taken: tuple[str, ...]
     restart: tuple[str, ...]
+
+
+class Differs(msgspec.Struct, frozen=True):
+    """What another config has different from the running one, as keys: what a reload takes over, and what needs a restart."""
+
+    reload: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+
+
+def digests(config: Config, salt: str) -> dict[str, str]:
+    """Key -> what stands there, as a digest: so two configs are compared by processes of which neither shows the other its secrets."""
+    values: dict[str, object] = {"data_dir": config.data_dir}
+    for name in TABLES:
+        table = getattr(config, name)
+        values |= {f"{name}.{key}": getattr(table, key) for key in table.__struct_fields__}
+    for name, settings in config.channels.items():
+        values[f"channels.{name}"] = ""
+        values |= {f"channels.{name}.{key}": getattr(settings, key) for key in settings.__struct_fields__}
+    values |= {f"channels.{name}.token": token for name, token in config.tokens.items() if name != "web"}
+    return {key: blake2b(f"{salt}\0{key}\0{_plain(value)!r}".encode(), digest_size=8).hexdigest() for key, value in values.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Secret):
+        return value.reveal()
+    return [_plain(one) for one in value] if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+
+
+def differs(running: Config, salt: str, theirs: Mapping[str, str], adjustable: Mapping[str, Collection[str]]) -> Differs:
+    """`theirs`: `digests` of the other config. A channel that only one of them has is named as a whole."""
+    ours = digests(running, salt)
+    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    whole = tuple(f"{key}." for key in keys if key.startswith("channels.") and key.count(".") == 1)
+    taken_over: list[str] = []
+    restart: list[str] = []
+    for key in keys:
+        if key.startswith(whole):
+            continue
+        table, _, field = key.rpartition(".")
+        taken = TAKEN.get(table, frozenset())
+        if table == "backend" and "backend.kind" in keys:
+            taken -= ADDRESS
+        if table.startswith("channels."):
+            taken = frozenset(adjustable.get(table.removeprefix("channels."), ()))
+        (taken_over if field in taken else restart).append(key)
+    return Differs(tuple(taken_over), tuple(restart))
 
 
 def plan(running: Config, wanted: Config, adjustable: Mapping[str, Collection[str]]) -> Plan:

@@ -20,6 +20,15 @@ CHANNELS: Mapping[str, str] = {"telegram": "PARLOUR_TELEGRAM_TOKEN", "discord": 
 WEB = "PARLOUR_WEB_TOKEN"
 BACKEND = ("PARLOUR_BACKEND_API_KEY", "OPENAI_API_KEY")
 
+_SHAPES: Mapping[str, tuple[str, str]] = {
+    "telegram": (r"[0-9]+:[A-Za-z0-9_-]{35}", "digits, a colon and 35 letters, digits, _ or -, as @BotFather gives it"),
+    "discord": (
+        r"[A-Za-z0-9_-]{18,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{20,}",
+        "three parts with dots between them, from the page Bot of the developer portal (not the client secret, not the public key)",
+    ),
+}
+"""By channel: what its tokens look like, and the same in words."""
+
 _MOST = 64 * 1024
 _USERINFO = re.compile(r"(?<=://)([^/?#\s@]*:[^/?#\s]*)@")
 
@@ -89,6 +98,12 @@ def token_name(env: Mapping[str, str], channel: str) -> str:
 def key_name(env: Mapping[str, str], key: Secret) -> str:
     """`named` for the backend's `key`; where there is none, how to give it one."""
     return named(env, *BACKEND, at="api_key in [backend]") if key else f"there is none; set {BACKEND[0]}"
+
+
+def misshapen(channel: str, token: Secret) -> str:
+    """How a token of this channel looks, where this one does not; "" where it does. The network alone knows whether it is good."""
+    shape, words = _SHAPES.get(channel, ("", ""))
+    return words if words and not re.fullmatch(shape, token.reveal()) else ""
 
 
 def in_urls(text: str) -> list[str]:

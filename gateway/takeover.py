@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from channels.base import Adjustable, Channel
@@ -18,7 +19,7 @@ from gateway.access import Access
 from gateway.backends.base import Adjustable as AdjustableBackend
 from gateway.backends.base import Backend
 from gateway.config import ChannelTypes, Config
-from gateway.errors import ConfigErrors, StartError
+from gateway.errors import ConfigErrors, ParlourError, StartError
 from gateway.health import Watch
 from gateway.logging import mask, threshold
 from gateway.metrics import Metrics
@@ -64,6 +65,8 @@ class Takeover:
         watch: Watch,
     ) -> None:
         self.config = config
+        self.restart: tuple[str, ...] = ()
+        """Keys that the last reload found changed, and that only a restart takes over."""
         self._types, self._metrics = channel_types, metrics
         self._access, self._backend, self._outbox, self._retention = access, backend, outbox, retention
         self._router, self._runners, self._sessions, self._watch = router, runners, sessions, watch
@@ -83,6 +86,18 @@ class Takeover:
             finally:
                 sdnotify.notify(sdnotify.READY)
 
+    def differs(self, salt: str, digests: str) -> reload.Differs:
+        """What is different in a config of which only the digests are known (`reload.digests`, as JSON). Raises ParlourError."""
+        try:
+            theirs = msgspec.json.decode(digests, type=dict[str, str])
+        except msgspec.DecodeError:
+            raise ParlourError("these are no digests") from None
+        return reload.differs(self.config, salt, theirs, self._keys())
+
+    def _keys(self) -> Mapping[str, Collection[str]]:
+        """By channel, the keys that it takes over while it runs."""
+        return {name: channel.adjustable for name, channel in self._adjustable.items()}
+
     def _read(self) -> tuple[Config, str]:
         """The config as it is now, and by which name the operator knows the backend's key. Blocks. Raises ConfigErrors."""
         wanted = reload.read(Path(self.config.path), self._types(), os.environ)
@@ -91,11 +106,11 @@ class Takeover:
     def _take_over(self, wanted: Config, key: str) -> None:
         """All of it or, where it raises StartError, nothing."""
         mask.add(secret.reveal() for secret in wanted.hidden)
-        config, taken, restart = reload.plan(self.config, wanted, {name: channel.adjustable for name, channel in self._adjustable.items()})
+        config, taken, restart = reload.plan(self.config, wanted, self._keys())
         if isinstance(self._backend, AdjustableBackend) and any(key.startswith("backend.") for key in taken):
             self._backend.adjust(config.backend)
             self._watch.again(config.backend.address, key)
-        self.config = config
+        self.config, self.restart = config, restart
         self._access.rules = config.access
         self._router.bounds = Bounds(config.sessions.waiting, config.access.turns_per_day)
         self._sessions.remember(config.sessions.history_messages, config.sessions.history_tokens)

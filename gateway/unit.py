@@ -1,4 +1,4 @@
-"""The systemd unit as it is installed: what `doctor` compares with the config, and where the unit's secrets lie.
+"""The systemd unit as it is installed: what `doctor` compares with the config, and where the unit's secrets and data lie.
 
 Reads files and runs nothing. Called by `gateway.cli` and `gateway.doctor`.
 """
@@ -44,6 +44,12 @@ class Unit(NamedTuple):
             except OSError:
                 continue
         return found
+
+    @property
+    def state(self) -> str:
+        """The folder that systemd gives it for its data; "" where it gives none."""
+        said = " ".join(self.service.get("StateDirectory", ())).split()
+        return f"/var/lib/{said[0].partition(':')[0]}" if said else ""
 
     def environment(self) -> dict[str, str]:
         """The unit's secrets as NAME_FILE variables: for root, who looks at the same config from a shell."""

@@ -16,7 +16,7 @@ from channels.discord.transport import Http
 
 _INTENT = Amiss(
     "the Message Content intent is not switched on for this bot, and without it Discord refuses the connection",
-    "switch it on in the Discord developer portal (your application, Bot, Privileged Gateway Intents)",
+    "switch it on in the Discord developer portal (your application, Bot, Privileged Gateway Intents); a daemon that runs needs a restart",
     fatal=True,
 )
 

@@ -46,7 +46,7 @@ STEADY = 60.0
 """A connection that lived for so long was a good one: what fails after it is the first failure again."""
 
 _PORTAL = "in the Discord developer portal (your application, Bot, Privileged Gateway Intents)"
-MISSING_INTENT = f"the Message Content intent is not switched on for this bot: do it {_PORTAL}, then start the channel again"
+MISSING_INTENT = f"the Message Content intent is not switched on for this bot: switch it on {_PORTAL}, then restart parlour"
 _FINAL = {
     4004: BAD_TOKEN,
     4010: "Discord refuses this connection (4010, shard)",

@@ -43,6 +43,8 @@ class Sight(msgspec.Struct, frozen=True):
     """Their names, as the server lists them; () where it has no list."""
     ahead: float | None = None
     """Seconds that the server's clock is ahead of ours; None where it does not say."""
+    none: bool = False
+    """It has a list, and there is no model in it."""
 
 
 class Backend(Protocol):

@@ -60,7 +60,7 @@ _LASTING = frozenset({KEY, ACCESS, MISSING, MOVED, ADDRESS, _CREDIT})
 _REMEDIES: Mapping[str, str] = {
     KEY: "change the key: {key}",
     ACCESS: "see whether the key may use this model: {key}",
-    MISSING: "see [backend] model and base_url; `parlour doctor` says which models the server has",
+    MISSING: "see [backend] model and base_url; `parlour check --online` says which models it has",
     MOVED: "set [backend] base_url to where it is now",
     ADDRESS: "mend [backend] base_url",
     UNKNOWN: "see the name in [backend] base_url, and the network",

@@ -14,7 +14,7 @@ class _Model(msgspec.Struct):
 
 
 class _Models(msgspec.Struct):
-    data: tuple[_Model, ...] = ()
+    data: tuple[_Model, ...] | None | msgspec.UnsetType = msgspec.UNSET
 
 
 _models = msgspec.json.Decoder(_Models)
@@ -23,11 +23,14 @@ _models = msgspec.json.Decoder(_Models)
 def sight(body: bytes, date: str, now: float) -> Sight:
     """`body`: of GET /models; what is no list counts as none. `date`: of its head; `now`: when it came, by our clock."""
     try:
-        models = tuple(dict.fromkeys(model.id for model in _models.decode(body).data if model.id))
+        data = _models.decode(body).data
     except (ValueError, RecursionError):
-        models = ()
+        data = msgspec.UNSET
+    listed = data if isinstance(data, tuple) else ()
+    models = tuple(dict.fromkeys(model.id for model in listed if model.id))
     try:
         ahead = parsedate_to_datetime(date).timestamp() - now
     except (ValueError, OverflowError):
         ahead = None
-    return Sight(models, ahead)
+    # Ollama without a model says null.
+    return Sight(models, ahead, none=data is None or data == ())

@@ -82,25 +82,32 @@ def say(text: str) -> None:
 
 
 def load(path: str | None) -> Config:
-    """The config that is meant, with the unit's secrets where it is the unit's config. Raises ConfigErrors."""
+    """The config that is meant, as the unit's daemon reads it where it is the unit's config. Raises ConfigErrors."""
     from gateway import config, unit  # noqa: PLC0415
     from gateway.app import channel_types  # noqa: PLC0415
 
-    return config.load(config.find(path), channel_types(), secrets_of(path, unit.find(), os.environ))
+    return config.load(config.find(path), channel_types(), environment(path, unit.find(), os.environ))
 
 
-def secrets_of(path: str | None, unit: Unit | None, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment, and the installed unit's secrets where they are readable and this is the config that the unit runs with: root, who
-    looks after it from a shell, is told the same as the daemon."""
+def is_units(path: str | None, unit: Unit | None) -> bool:
+    """Whether this is the config that the installed unit runs with."""
     from gateway import config  # noqa: PLC0415
     from gateway.errors import ConfigErrors  # noqa: PLC0415
 
-    more: dict[str, str] = {}
     with contextlib.suppress(ConfigErrors, OSError):
-        if unit is not None and (mine := unit.credentials.get("config.toml")) and config.find(path).samefile(mine):
-            more = {name: file for name, file in unit.environment().items() if os.access(file, os.R_OK)}
+        return unit is not None and (mine := unit.credentials.get("config.toml")) is not None and config.find(path).samefile(mine)
+    return False
+
+
+def environment(path: str | None, unit: Unit | None, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment and, where this is the config that the installed unit runs with, what systemd would put into it: its readable
+    secrets and the place of its data. So root, who looks after it from a shell, is told the same as the daemon."""
+    if unit is None or not is_units(path, unit):
+        return dict(env)
+    more = {name: file for name, file in unit.environment().items() if os.access(file, os.R_OK)}
     known = {name for name in more if env.get(name) or env.get(name.removesuffix("_FILE"))}
-    return {**{name: file for name, file in more.items() if name not in known}, **env}
+    state = {"STATE_DIRECTORY": unit.state} if unit.state else {}
+    return {**state, **{name: file for name, file in more.items() if name not in known}, **env}
 
 
 def quiet(loaded: Config | None = None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Sequence
 
 import msgspec
 
-from gateway import online
-from gateway.cli import FAILED, FINE, MISCONFIGURED, load, quiet, show
+from gateway import online, unit
+from gateway.cli import FAILED, FINE, MISCONFIGURED, environment, load, quiet, show
 from gateway.config import Config
 from gateway.errors import ConfigErrors
 from gateway.logging import mask
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if args.online:
         quiet(loaded)
         with show.Progress("asking the networks and the model ..."):
-            tried = asyncio.run(online.ask_all(loaded))
+            tried = asyncio.run(online.ask_all(loaded, env=environment(args.config, unit.find(), os.environ)))
     if args.json:
         print(show.as_json(_json(loaded, args.online, tried)))
     else:
@@ -37,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
             tell(one)
         if all(one.ok for one in tried):
             channels = ", ".join(loaded.channels)
-            fine = f"{loaded.path}: fine. Channels: {channels}. Backend: {loaded.backend.kind}. Data: {loaded.data_dir}"
+            here = " (./data of where it is started: no data_dir is set)" if loaded.here else ""
+            fine = f"{loaded.path}: fine. Channels: {channels}. Backend: {loaded.backend.kind}. Data: {loaded.data_dir}{here}"
             print(show.fold(show.cell(fine), rest="    "))
     return code(tried)
 
@@ -45,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
 def tell(one: online.Tried) -> None:
     """A line for what was tried, and one for each thing that is not as it should be."""
     print(show.fold(mask(show.cell(f"{one.name}: {'ok' if one.ok else 'NO'}, {one.text} ({one.seconds:.1f} s)")), rest="    "), flush=True)
+    if one.remedy:
+        print(show.fold(mask(show.cell(one.remedy)), "    ", "    "), flush=True)
     for amiss in one.amiss:
         print(show.fold(mask(show.cell(f"{amiss.text}: {amiss.remedy}")), "    ", "    "), flush=True)
 

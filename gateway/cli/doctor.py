@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from gateway.cli import FAILED, FINE, foreign_channels, show
+from gateway.cli import FAILED, FINE, environment, foreign_channels, is_units, show
+from gateway.words import counted
+
+if TYPE_CHECKING:
+    from gateway.config import Config
+    from gateway.httpd.report import Status
+    from gateway.reload import Differs
+
+CREDENTIALS = "/run/credentials/"
+"""Below which systemd puts the copies that it gives to units."""
 
 _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG"}
 
@@ -25,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(show.as_json({"fine": not bad, "findings": found}))
     else:
-        print("nothing is wrong" if not bad else f"{bad} thing{'' if bad == 1 else 's'} to mend")
+        print("nothing is wrong" if not bad else f"{counted(bad, 'thing')} to mend")
     return FAILED if bad else FINE
 
 
@@ -38,7 +49,7 @@ def _examine(args: argparse.Namespace, progress: show.Progress) -> Iterator[tupl
     import msgspec  # noqa: PLC0415
 
     from gateway import control, doctor, logging, unit  # noqa: PLC0415
-    from gateway.cli import reach, secrets_of  # noqa: PLC0415
+    from gateway.cli import reach  # noqa: PLC0415
     from gateway.httpd.report import Status  # noqa: PLC0415
 
     logging.setup("error", "console")
@@ -56,10 +67,35 @@ def _examine(args: argparse.Namespace, progress: show.Progress) -> Iterator[tupl
         status=status,
         missing=missing,
         unit=found,
-        env=secrets_of(args.config, found, os.environ),
+        env=environment(args.config, found, os.environ),
         ask=not args.offline,
         deep=args.deep,
         tell=progress.say,
         hide=lambda loaded: logging.mask.add(secret.reveal() for secret in loaded.hidden),
+        compare=lambda loaded: _compare(args.config, loaded, status, units=is_units(args.config, found)),
     ):
         yield one.area, one.level, one.text, one.remedy
+
+
+def _compare(where: str | None, loaded: Config, status: Status | None, *, units: bool) -> Differs | None:
+    """What of this config is different in the running daemon; None where that runs with another file. systemd gives the daemon a copy of
+    the unit's. Of one that cannot compare we know what the last reload left."""
+    import msgspec  # noqa: PLC0415
+
+    from gateway import control, reload  # noqa: PLC0415
+    from gateway.cli import reach  # noqa: PLC0415
+
+    if status is None:
+        return None
+    try:
+        same = os.path.samefile(status.config, loaded.path)
+    except OSError:
+        same = False
+    if not same and not (units and status.config.startswith(CREDENTIALS)):
+        return None
+    salt = secrets.token_hex(16)
+    digests = msgspec.json.encode(reload.digests(loaded, salt)).decode()
+    try:
+        return msgspec.convert(reach.ask(where, "config.differs", {"salt": salt, "digests": digests}), reload.Differs)
+    except (control.NotRunning, control.Declined):
+        return reload.Differs(restart=status.needs_restart)

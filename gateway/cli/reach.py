@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gateway import config, control
+from gateway import config, control, unit
+from gateway.cli import environment
 from gateway.errors import ConfigErrors, StartError
 
 RUNTIME = Path("/run/parlour/control.sock")
@@ -17,7 +19,7 @@ STATE = Path("/var/lib/parlour")
 
 def data_folder(where: str | None) -> Path:
     """Where the data is, as far as can be told without the daemon; faults in the config do not matter."""
-    data = config.guess_data_dir(where)
+    data = config.guess_data_dir(where, environment(where, unit.find(), os.environ))
     if where is None and not config.is_data(data) and config.is_data(STATE):
         try:
             mine = config.find(None) == config.PLACES[0]

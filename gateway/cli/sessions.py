@@ -43,7 +43,7 @@ def rows(where: str | None, prefix: str) -> tuple[list[Row], list[Unlisted]]:
             listing = msgspec.convert(one, Listing)
             found.extend(listing.rows)
             unlisted.extend(listing.unlisted)
-            progress.say(f"{len(found)} sessions")
+            progress.say(show.counted(len(found), "session"))
 
         reach.ask(where, "sessions.list", {"prefix": prefix}, part=part, beat=progress.say, alone=True)
     return found, unlisted
@@ -96,7 +96,8 @@ def _show(args: argparse.Namespace) -> int:
         return FINE
     print(show.fold(show.cell(f"{head.key} {head.name}{f': {head.title}' if head.title else ''}"), rest="    "))
     fork = f"a fork of {head.parent}; " if head.parent else ""
-    print(show.fold(show.cell(f"{fork}{head.turns} turns, {head.lines} lines, made {show.minute(head.created)}")))
+    size = f"{show.counted(head.turns, 'turn')}, {show.counted(head.lines, 'line')}"
+    print(show.fold(show.cell(f"{fork}{size}, made {show.minute(head.created)}")))
     for message in messages:
         print(f"\n{show.cut(show.cell(export.who(message)), 60)}, {show.minute(message.at)}".rstrip(", "))
         for text in export.body(message):
@@ -129,12 +130,12 @@ def _sure(args: argparse.Namespace) -> bool:
     found = [row for row in rows(args.config, args.key)[0] if row.key == args.key and args.name in {"", row.name}]
     what = f"{args.name} of {args.key}" if args.name else f"{_count(len(found))} of {args.key} and their words in the journal"
     lines = sum(row.lines for row in found)
-    print(show.cell(f"Delete {what} for good ({lines} lines)? [y/N] "), end="", file=sys.stderr, flush=True)
+    print(show.cell(f"Delete {what} for good ({show.counted(lines, 'line')})? [y/N] "), end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _count(sessions: int) -> str:
-    return f"{sessions} conversation{'' if sessions == 1 else 's'}"
+    return show.counted(sessions, "conversation")
 
 
 def _fork(args: argparse.Namespace) -> int:
@@ -142,7 +143,8 @@ def _fork(args: argparse.Namespace) -> int:
     if args.json:
         print(show.as_json(msgspec.to_builtins(forked)))
     else:
-        print(show.fold(show.cell(f"{forked.key}: {forked.name} is a copy of {forked.parent}, {forked.lines} lines. /switch goes there")))
+        what = f"a copy of {forked.parent}, {show.counted(forked.lines, 'line')}"
+        print(show.fold(show.cell(f"{forked.key}: {forked.name} is {what}. /switch goes there")))
     return FINE
 
 

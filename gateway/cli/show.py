@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from gateway.words import size, span
+from gateway.words import counted, size, span
 
 __all__ = [
     "Progress",
@@ -20,6 +20,7 @@ __all__ = [
     "block",
     "cell",
     "columns",
+    "counted",
     "cut",
     "fold",
     "minute",
@@ -88,12 +89,22 @@ def _fold(text: str, first: str, rest: str, most: int) -> Iterator[str]:
             yield line.rstrip()
             line, empty = rest, True
         while width(line) + width(piece) + (not empty) > most and len(piece) > 1:  # a word that is longer than a line
-            fits = max(1, len(cut(piece, most - width(line) + 1)) - 1)
+            fits = _fitting(piece, most - width(line))
             yield line + piece[:fits]
             line, piece, empty = rest, piece[fits:], True
         line += piece if empty else f" {piece}"
         empty = False
     yield line.rstrip()
+
+
+def _fitting(text: str, columns: int) -> int:
+    """How many of the first characters are not wider than that; at least one, so that it goes on."""
+    taken = 0
+    for n, c in enumerate(text):
+        taken += width(c)
+        if taken > columns:
+            return max(1, n)
+    return len(text)
 
 
 def paragraphs(text: str, indent: str) -> str:

@@ -35,6 +35,8 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
     yield "Version", f"{status.version}, process {status.pid}"
     if status.config:
         yield "Config", status.config
+    if status.needs_restart:
+        yield "Restart", f"needed for {', '.join(status.needs_restart)}, which changed in the config"
     yield "Data", status.data_dir + (f": {health.disk}" if health.disk else "")
     for name, channel in sorted(health.channels.items()):
         heard = "nothing heard yet"
@@ -43,11 +45,11 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
         yield "Channel", f"{name}: {', '.join(filter(None, (channel.state, channel.problem, heard)))}"
     if status.page:
         yield "HTTP", status.page
-    yield "Backend", health.backend
+    yield "Backend", health.backend + (f" ({health.backend_remedy})" if health.backend_remedy else "")
     yield "Turns", f"{health.turns} running, {max(0, status.unfinished - health.turns)} more not finished"
     if health.oldest_waiting is not None:
         yield "Oldest", f"waits {show.span(health.oldest_waiting)}"
-    yield "Unsent", f"{health.unsent} messages wait for a network"
+    yield "Unsent", f"{show.counted(health.unsent, 'message waits', 'messages wait')} for a network"
     yield "Conversations", f"{status.busy} busy, {status.cached} in memory ({show.size(status.cached_bytes)})"
     yield "Memory", show.size(status.memory)
 
@@ -77,7 +79,7 @@ def _alone(args: argparse.Namespace, missing: control.NotRunning) -> int:
     if left.holder:
         lines.append(f"But {left.holder} holds the folder {data}.")
     if left.unfinished:
-        lines.append(f"The journal holds {left.unfinished} unfinished messages, the oldest {show.span(age)} old.")
+        lines.append(f"The journal holds {show.counted(left.unfinished, 'unfinished message')}, the oldest {show.span(age)} old.")
     else:
         lines.append("Nothing is left unfinished." if left.there else f"{data}: no data of Parlour's is here.")
     print("\n".join(show.fold(show.cell(line)) for line in lines))

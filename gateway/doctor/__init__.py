@@ -18,6 +18,7 @@ from gateway.doctor.findings import Finding, ok, wrong
 from gateway.errors import ConfigErrors
 from gateway.httpd.report import Status
 from gateway.options import Backend, Shutdown
+from gateway.reload import Differs
 from gateway.unit import Unit
 
 __all__ = ["Finding", "examine"]
@@ -37,9 +38,11 @@ def examine(
     deep: bool,
     tell: Callable[[str], None],
     hide: Callable[[Config], None],
+    compare: Callable[[Config], Differs | None],
 ) -> Iterator[Finding]:
     """One finding after the other, as they are made. `where`: the config that was named; `data`: the folder, if the config cannot say;
-    `status`: the daemon's, or why it is `missing`; `ask`: networks and backend; `hide` is told the config before anything of it is told."""
+    `status`: the daemon's, or why it is `missing`; `ask`: networks and backend; `hide` is told the config before anything of it is told,
+    `compare` asks the running daemon what of it is different there (None: it runs with another file)."""
     yield machine.python()
     loaded: Config | None = None
     try:
@@ -50,11 +53,13 @@ def examine(
         hide(loaded)
         data = loaded.data_dir if status is None and loaded.data_dir.exists() else data
         yield from house.config(loaded)
+        if status is not None:
+            yield from house.running(loaded, compare(loaded), status)
     yield from house.secret_files(env)
     yield from packages(loaded)
     data = Path(status.data_dir) if status is not None else data
-    yield from folder.examine(data, deep=deep, tell=tell)
-    yield from machine.disk(data)
+    yield from folder.examine(data, deep=deep, tell=tell, here=loaded is not None and loaded.here and data == loaded.data_dir)
+    yield from machine.disk(data, said=status.health.disk if status is not None else "")
     try:
         left = leftovers.look(data)
     except OSError as error:
@@ -66,9 +71,12 @@ def examine(
     yield machine.open_files(turns, status.pid if status is not None else 0)
     if loaded is not None and status is None and not left.holder:
         yield from _listen(loaded.http.listen)
+    if loaded is not None and not ask:
+        yield from house.tokens(loaded, env, ())
     if loaded is not None and ask:
         tell("asking the networks and the model")
-        tried = asyncio.run(online.ask_all(loaded))
+        tried = asyncio.run(online.ask_all(loaded, env=env))
+        yield from house.tokens(loaded, env, {one.name for one in tried if one.ok or one.denied})
         yield from house.others(tried, groups=loaded.access.groups == "open" or bool(loaded.access.allow_groups))
         yield machine.clock({one.name: one.ahead for one in tried if one.ahead is not None})
 

@@ -15,6 +15,7 @@ from gateway.lines import UNREADABLE, forwards
 from gateway.message import decode_event
 from gateway.records import decode_record
 from gateway.store.files import GONE, read_owner
+from gateway.words import counted
 
 _SHOWN = 3
 _BLOCK = 1 << 20
@@ -36,12 +37,14 @@ class Seen:
     """File -> lines in it that are none; of the journal, and of sessions where they are read whole."""
 
 
-def examine(folder: Path, *, deep: bool, tell: Callable[[str], None]) -> Iterator[Finding]:
-    """`deep`: read sessions whole. `tell` is called with what is being done, now and then."""
+def examine(folder: Path, *, deep: bool, tell: Callable[[str], None], here: bool = False) -> Iterator[Finding]:
+    """`deep`: read sessions whole. `tell` is called with what is being done, now and then. `here`: nobody says where the folder is, so that
+    it is below the one where we are."""
     try:
         info = folder.stat()
     except FileNotFoundError:
-        yield note("data", f"{folder} is not there yet", "the first start makes it")
+        made = "a start from here makes it; from elsewhere it is ./data there, under the unit /var/lib/parlour" if here else ""
+        yield note("data", f"{folder} is not there yet", made or "the first start makes it")
         return
     except OSError as error:
         yield wrong("data", f"{folder} cannot be looked at: {error.strerror}", "run this as root, or as the user that the daemon runs as")
@@ -125,11 +128,11 @@ def _lines(path: Path, decode: Callable[[bytes], object], seen: Seen, start: int
 
 def _told(folder: Path, seen: Seen, deep: bool) -> Iterator[Finding]:
     if seen.foreign:
-        yield wrong("data", f"{_some(seen.foreign)} belong to somebody else than {folder}", f"chown -R them to the owner of {folder}")
+        yield wrong("data", f"not of the same owner as {folder}: {_some(seen.foreign)}", f"chown -R --reference={folder} {folder}")
     if seen.open:
         yield wrong("data", f"others may read {_some(seen.open)}", f"chmod -R go= {folder}; a start of the daemon does it as well")
     if seen.links:
-        yield wrong("data", f"{_some(seen.links)} are links, which are not followed", "put the files themselves there")
+        yield wrong("data", f"links are not followed: {_some(seen.links)}", "put the files themselves there")
     if seen.unreadable:
         yield wrong(
             "sessions",
@@ -140,19 +143,19 @@ def _told(folder: Path, seen: Seen, deep: bool) -> Iterator[Finding]:
         lines = sum(seen.damaged.values())
         yield wrong(
             "sessions" if all("/sessions/" in path for path in seen.damaged) else "journal",
-            f"{lines} damaged lines in {_some(list(seen.damaged))}",
-            "they are passed over; whoever edits files by hand keeps one line JSON",
+            f"{counted(lines, 'damaged line')} in {_some(list(seen.damaged))}",
+            "passed over; whoever edits files by hand keeps each line JSON",
         )
     if seen.aside:
         yield note("journal", f"put aside: {_some(seen.aside)}", "made anew from its segment; may be deleted")
     if seen.torn:
         yield note(
             "sessions",
-            f"{seen.torn} .torn files with {seen.torn_lines} pieces of lines that crashes cut off",
-            "nothing that was acknowledged is in them; they may be deleted",
+            f"{counted(seen.torn, '.torn file')} with {counted(seen.torn_lines, 'piece')} of lines that crashes cut off",
+            "nothing that was acknowledged is in there; may be deleted",
         )
     if not (seen.foreign or seen.open or seen.links or seen.unreadable or seen.damaged):
-        yield ok("data", f"{folder}, {seen.files} files{', read whole' if deep else ''}")
+        yield ok("data", f"{folder}, {counted(seen.files, 'file')}{', read whole' if deep else ''}")
 
 
 def _some(paths: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from channels.base import Amiss
@@ -17,7 +17,8 @@ from gateway.httpd.report import Status
 from gateway.leftovers import Left
 from gateway.logging import mask
 from gateway.online import Tried
-from gateway.words import span
+from gateway.reload import Differs
+from gateway.words import counted, span
 
 OLD = 600.0
 """Seconds that an input may wait before it is told."""
@@ -74,7 +75,27 @@ def secret_files(env: Mapping[str, str]) -> Iterator[Finding]:
     if given := [name for name in names if env.get(name)]:
         yield ok("secrets", f"from the environment: {', '.join(given)}")
     if found:
-        yield ok("secrets", f"from {found} files")
+        yield ok("secrets", f"from {counted(found, 'file')}")
+
+
+def tokens(loaded: Config, env: Mapping[str, str], known: Collection[str]) -> Iterator[Finding]:
+    """Tokens that do not look like one, by the name of their secret. `known`: channels whose network has taken theirs, or was asked and
+    has refused it: it knows better."""
+    for name, token in loaded.tokens.items():
+        if name not in known and (form := secrets.misshapen(name, token)):
+            yield wrong("secrets", f"the token of {name} has not the form of one ({secrets.token_name(env, name)})", f"it is {form}")
+
+
+def running(loaded: Config, differs: Differs | None, status: Status) -> Iterator[Finding]:
+    """What the running daemon does not know yet of this config. `differs`: what it says about it; None where it runs with another file."""
+    if differs is None:
+        if status.config:
+            yield note("config", f"the daemon runs with another one, {status.config}", "--config says which one is meant")
+        return
+    if differs.restart:
+        yield wrong("config", f"the daemon does not run with {', '.join(differs.restart)} as the file has it", "restart it")
+    if differs.reload:
+        yield wrong("config", f"the daemon has not taken over {', '.join(differs.reload)} yet", "reload it (systemctl reload parlour)")
 
 
 def daemon(status: Status | None, missing: str, left: Left, now: float | None = None) -> Iterator[Finding]:
@@ -88,15 +109,14 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
             yield note("daemon", "none runs", "parlour run, or systemctl start parlour")
         if left.unfinished:
             age = max(0.0, (time.time() if now is None else now) - left.oldest)
-            yield wrong("inputs", f"{left.unfinished} messages wait for an answer, the oldest for {span(age)}", "start the daemon")
+            waits = f"{counted(left.unfinished, 'message waits', 'messages wait')} for an answer, the oldest for {span(age)}"
+            yield wrong("inputs", waits, "start the daemon")
         return
     if status.version == __version__:
         yield ok("daemon", f"process {status.pid}, version {status.version}, up for {span(status.up)}")
     else:
         yield wrong("daemon", f"it runs version {status.version}, and {__version__} is installed", "restart it")
     health = status.health
-    if health.disk:
-        yield wrong("disk", health.disk, "make room, or look at the medium")
     if health.backend_problem:
         yield wrong("backend", f"the daemon says: {health.backend_problem}", health.backend_remedy or "see the log of both")
     elif health.backend:
@@ -107,7 +127,7 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
         elif channel.state == "starting":
             yield note(name, "the daemon says: starting")
         else:
-            remedy = "mend that and restart" if channel.state == "stopped" else "it keeps trying; see the network, and the log"
+            remedy = "mend that, then restart the daemon" if channel.state == "stopped" else "it keeps trying; see the network, and the log"
             yield wrong(name, f"the daemon says: {channel.state}{f', {channel.problem}' if channel.problem else ''}", remedy)
     if health.oldest_waiting is not None and health.oldest_waiting > OLD:
         yield wrong("inputs", f"a message waits for {span(health.oldest_waiting)}", "see the backend, and [backend] max_concurrent_turns")
@@ -121,18 +141,12 @@ def others(tried: Sequence[Tried], *, groups: bool) -> Iterator[Finding]:
     """What came of asking networks and backend. `groups`: any group is let in."""
     for one in tried:
         if not one.ok:
-            amiss = next((each for each in one.amiss if each.fatal), Amiss("", _remedy(one)))
+            amiss = next((each for each in one.amiss if each.fatal), Amiss("", one.remedy))
             yield wrong(one.name, mask(one.text), mask(amiss.remedy))
             continue
         found = [each for each in one.amiss if groups or not each.groups]
         for each in found:
-            lenient = one.name == "backend" and len(one.models) <= _LONE
+            lenient = one.name == "backend" and len(one.models) == _LONE
             yield (note if lenient else wrong)(one.name, mask(each.text), mask(each.remedy))
         if not found:
             yield ok(one.name, mask(f"{one.text} ({one.seconds:.1f} s)"))
-
-
-def _remedy(one: Tried) -> str:
-    if one.name == "backend":
-        return "start the model's server, or mend what it says; base_url, model and api_key are in [backend]"
-    return "give it the right token" if one.denied else "see the network and the proxy"

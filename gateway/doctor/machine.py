@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from gateway.diskwatch import LOW
 from gateway.doctor.findings import Finding, note, ok, wrong
 from gateway.unit import NAME, Unit
-from gateway.words import size, span
+from gateway.words import counted, size, span
 
-LEAST_FREE = 200 * 2**20
 LEAST_INODES = 2000
 SKEW = 60.0
 """Seconds that clocks may be apart."""
@@ -27,8 +27,9 @@ def python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     return ok("python", said)
 
 
-def disk(folder: Path, stat: Callable[[Path], os.statvfs_result] = os.statvfs) -> Iterator[Finding]:
-    """The file system of the folder, or of the nearest one above it that is there."""
+def disk(folder: Path, stat: Callable[[Path], os.statvfs_result] = os.statvfs, *, said: str = "") -> Iterator[Finding]:
+    """The file system of the folder, or of the nearest one above it that is there. `said`: what the running daemon, which tries to write
+    there, finds wrong at this moment."""
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -38,12 +39,16 @@ def disk(folder: Path, stat: Callable[[Path], os.statvfs_result] = os.statvfs) -
         yield wrong("disk", f"{place} cannot be looked at: {error.strerror}")
         return
     free = found.f_bavail * found.f_frsize
-    if free < LEAST_FREE:
-        yield wrong("disk", f"{size(free)} are free for {folder}", "make room: without it messages are refused")
+    room = f"{size(free)} free for {folder}"
+    if said:
+        yield wrong("disk", f"the daemon says: {said} ({room})", "make room, or look at the medium; nothing has to be restarted")
+    elif free < LOW:
+        yield wrong("disk", room, "make room: without it messages are refused")
     elif found.f_files > 0 and found.f_favail < LEAST_INODES:
-        yield wrong("disk", f"{found.f_favail} files more and the file system of {folder} is full", "remove files that nobody needs")
+        more = counted(found.f_favail, "file")
+        yield wrong("disk", f"{more} more and the file system of {folder} is full", "remove files that nobody needs")
     else:
-        yield ok("disk", f"{size(free)} free")
+        yield ok("disk", room)
 
 
 def clock(ahead: Mapping[str, float]) -> Finding:
@@ -71,7 +76,7 @@ def open_files(turns: int, pid: int = 0) -> Finding:
     if soft != resource.RLIM_INFINITY and soft < need:
         return wrong(
             "files",
-            f"{soft} files may be open {whose}, {turns} turns at once need about {need}",
+            f"{counted(soft, 'file')} may be open {whose}, {counted(turns, 'turn')} at once need about {need}",
             "raise LimitNOFILE in the unit (ulimit -n in a shell), or lower [backend] max_concurrent_turns",
         )
     return ok("files", f"{'any number' if soft == resource.RLIM_INFINITY else soft} may be open {whose}")

@@ -65,6 +65,8 @@ class Status(msgspec.Struct, frozen=True):
     cached_bytes: int
     memory: int
     """Bytes of the process in RAM."""
+    needs_restart: tuple[str, ...] = ()
+    """Keys that the last reload found changed and that only a restart takes over."""
 
 
 def memory() -> int:

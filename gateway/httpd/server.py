@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -69,7 +69,8 @@ _server_log.addFilter(_Quiet())
 
 
 class HttpServer:
-    """One server. `hosts`: [http].hosts; `token`: the web token; `metrics`: makes a body and its type from the header Accept."""
+    """One server. `hosts`: [http].hosts; `token`: the web token; `metrics`: makes a body and its type from the header Accept; `look`:
+    is awaited before each `health`, so that it is of now."""
 
     def __init__(
         self,
@@ -80,11 +81,13 @@ class HttpServer:
         hosts: Iterable[str],
         token: str,
         metrics: Callable[[str], tuple[bytes, str]] | None = None,
+        look: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._listen = listen
         self._routes = routes
         self._health = health
         self._metrics = metrics
+        self._look = look
         self._token = token
         self._hosts = tuple(hosts)
         self._guard = Guard(token)
@@ -149,6 +152,8 @@ class HttpServer:
     async def _readyz(self, request: web.Request) -> web.Response:
         if refusal := self._refusal(request):
             return refusal
+        if self._look is not None:
+            await self._look()
         health = self._health()
         body = msgspec.json.encode(health)
         return web.Response(status=200 if health.ready else 503, body=body, content_type="application/json", headers=_HEADERS)

@@ -151,6 +151,7 @@ class FakeModel:
     ) -> None:
         self.api_key = api_key
         self.models = models
+        self.listed: Sequence[str] = models or ("fake",)
         self.max_context = max_context
         """In tokens of four bytes of the request; 0: no limit."""
         self.deltas, self.delay = deltas, delay
@@ -209,7 +210,7 @@ class FakeModel:
             return web.json_response({"error": {"message": "Incorrect API key provided"}}, status=401)
         if self.models_status != 200:
             return web.Response(status=self.models_status, text="<html>no</html>")
-        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models or ["fake"]]})
+        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.listed]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()

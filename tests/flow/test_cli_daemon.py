@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.fakes.openai import FakeModel, Reply, delta, says
 from tests.fakes.telegram import FakeTelegram
 from tests.flow.daemon import KEY, TOKEN, Daemon
 from tests.flow.people import config, session_lines
+from tests.gateway.core import until
 
 ANA, BO = 42, 43
 
@@ -348,8 +350,49 @@ async def test_doctor(either: Parlour, model: FakeModel) -> None:
     wrong = [line for line in done.out.splitlines() if line.startswith("WRONG")]
     assert [line.split()[1] for line in wrong] == ["data", "backend"]
     assert "chmod -R go=" in wrong[0]
-    assert any("1 .torn files with 1 pieces" in line for line in done.out.splitlines())
+    assert any("1 .torn file with 1 piece of lines" in line for line in done.out.splitlines())
     assert done.out.splitlines()[-1] == "2 things to mend"
+
+
+async def test_doctor_says_what_the_daemon_does_not_know_yet(parlour: Parlour) -> None:
+    """A config that was edited: what a reload takes over and what needs a restart, by key; after the reload only the latter, which `status`
+    has, too. Back as it was, nothing is told."""
+    daemon = parlour.daemon
+    text = daemon.config.read_text()
+
+    async def wrong() -> list[str]:
+        done = await parlour("doctor", "--offline", "--json")
+        return [f"{one['text']}: {one['remedy']}" for one in done.json["findings"] if one["level"] == "wrong"]
+
+    assert await wrong() == []
+    changed = text.replace("[sessions]", "[sessions]\nwaiting = 7").replace("[backend]", "[backend]\nmax_concurrent_turns = 3")
+    daemon.config.write_text(f"{changed}\n[channels.console]\n")
+    assert await wrong() == [
+        "the daemon does not run with backend.max_concurrent_turns, channels.console as the file has it: restart it",
+        "the daemon has not taken over sessions.waiting yet: reload it (systemctl reload parlour)",
+    ]
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGHUP)
+    await until(lambda: "config taken over" in daemon.text(), 20)
+    assert await wrong() == ["the daemon does not run with backend.max_concurrent_turns, channels.console as the file has it: restart it"]
+    assert "needed for backend.max_concurrent_turns, channels.console" in (await parlour("status")).out
+    daemon.config.write_text(changed.replace("\nmax_concurrent_turns = 3", ""))
+    assert await wrong() == []
+
+
+async def test_the_disk_is_told_once_and_as_it_is_now(parlour: Parlour) -> None:
+    """`doctor` and `status` look at the moment at which they are asked, and say the same."""
+    way = parlour.daemon.data / ".probe"  # what is written to try the disk
+    for problem in ("Is a directory", ""):
+        if problem:
+            way.mkdir(mode=0o700)
+        else:
+            way.rmdir()
+        found = [one for one in (await parlour("doctor", "--offline", "--json")).json["findings"] if one["area"] == "disk"]
+        assert [one["level"] for one in found] == ["wrong" if problem else "ok"]
+        assert problem in found[0]["text"]
+        disk = (await parlour("status", "--json")).json["health"]["disk"]
+        assert disk == (f"cannot be written to: {problem}" if problem else "")
 
 
 async def test_doctor_on_a_daemon_that_hangs(parlour: Parlour) -> None:

@@ -137,10 +137,14 @@ def test_a_fault_shows_no_secret(tmp_path: Path) -> None:
 def test_check(tmp_path: Path) -> None:
     """A config that is right is exit 0 and one line that says what would run; nothing is made."""
     (tmp_path / "config.toml").write_text(ECHO + "[channels.console]\n")
+    (tmp_path / "set.toml").write_text(f'data_dir = "there"\n{ECHO}[channels.console]\n')
+    done = parlour("check", "--config", "set.toml", cwd=tmp_path)
+    assert done.stdout == f"set.toml: fine. Channels: console. Backend: echo. Data: {tmp_path}/there\n"
     done = parlour("check", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"config.toml: fine. Channels: console. Backend: echo. Data: {tmp_path}/data\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+    here = "(./data of where it is started: no data_dir is set)"
+    assert done.stdout == f"config.toml: fine. Channels: console. Backend: echo. Data: {tmp_path}/data {here}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml", "set.toml"]
 
 
 def test_foreign_channels(tmp_path: Path) -> None:

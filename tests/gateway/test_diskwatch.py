@@ -92,3 +92,41 @@ async def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> No
     async with asyncio.timeout(5):
         await watch.close()
     go.set()
+
+
+async def test_who_asks_is_told_of_now(tmp_path: Path) -> None:
+    """Between two looks, too; those who ask at once share one look, beside the one that is made anyway."""
+    answers = [Disk(LOW), Disk(0, "No space left on device")]
+    looks: list[int] = []
+
+    def look(folder: Path) -> Disk:
+        looks.append(1)
+        return answers[min(len(looks), 2) - 1]
+
+    watch = DiskWatch(tmp_path, probe=look)
+    await watch.look()
+    assert watch.said() == ""
+    await asyncio.gather(watch.fresh(), watch.look(), watch.fresh())
+    assert watch.said() == "cannot be written to: No space left on device"
+    assert len(looks) == 2
+    await watch.close()
+    await watch.fresh()
+    assert len(looks) == 2
+
+
+async def test_who_asks_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
+    """What was known before is told, and the look goes on."""
+    go = threading.Event()
+
+    def hang(folder: Path) -> Disk:
+        go.wait(30)
+        return Disk(LOW)
+
+    watch = DiskWatch(tmp_path, probe=hang, patience=0.05)
+    await watch.fresh()
+    assert (watch.disk, watch.said()) == (Disk(), "")
+    go.set()
+    async with asyncio.timeout(5):
+        while watch.disk.free is None:
+            await watch.fresh()
+    await watch.close()

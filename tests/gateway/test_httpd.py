@@ -67,6 +67,8 @@ async def test_readyz_says_how_each_part_is() -> None:
             "ready": True,
             "channels": {"web": {"state": "up", "problem": "", "last_sign_of_life": 1.5}},
             "backend": "echo, fine",
+            "backend_problem": "",
+            "backend_remedy": "",
             "disk": "",
             "disk_free": None,
             "oldest_waiting": None,
@@ -78,6 +80,25 @@ async def test_readyz_says_how_each_part_is() -> None:
         assert status == 503
         assert '"disk":"full"' in body
         assert '"oldest_waiting":12.5' in body
+
+
+async def test_readyz_is_of_now() -> None:
+    """Who is asked how it is looks first, and answers then."""
+    seen: list[str] = []
+
+    async def look() -> None:
+        await asyncio.sleep(0)
+        seen.append("looked")
+
+    def health() -> Health:
+        return Health(ready=seen == ["looked"])
+
+    server = HttpServer("127.0.0.1:0", (), health, hosts=(), token=TOKEN, look=look)
+    await server.start()
+    try:
+        assert (await get(f"{server.address}/readyz", BEARER))[0] == 200
+    finally:
+        await server.close()
 
 
 async def test_readyz_needs_the_token_or_the_pages_cookie() -> None:

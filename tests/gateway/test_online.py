@@ -70,6 +70,10 @@ async def test_a_token_that_is_refused(tmp_path: Path) -> None:
     assert (found["telegram"].ok, found["telegram"].denied) == (False, True)
     assert "token" in found["telegram"].text
     assert not found["backend"].ok
+    assert f"at {model.base_url}" in found["backend"].text
+    assert "api_key in [backend]" in found["backend"].remedy
+    assert "token in [channels.telegram]" in found["telegram"].remedy
+    assert "not even the form" in found["telegram"].remedy
     assert "wrong-wrong" not in repr(found)
 
 
@@ -81,16 +85,29 @@ async def test_a_model_that_is_not_listed(tmp_path: Path) -> None:
         assert [("does not list the model c" in one.text, "a, b:latest" in one.remedy) for one in said.amiss] == [(True, True)]
         (said,) = await ask_all(config(tmp_path, backend(model, "b")))
         assert said.amiss == ()
+        (said,) = await ask_all(config(tmp_path, backend(model, "b:latst")))
+        assert "b:latest perhaps?" in said.amiss[0].remedy
+        assert model.base_url in said.text
         model.models_status = 404
         (said,) = await ask_all(config(tmp_path, backend(model, "c")))
         assert (said.ok, said.amiss) == (True, ())
+
+
+@pytest.mark.parametrize(("listed", "word"), [(["other"], "the one that it lists, other"), ([], "ollama pull c")])
+async def test_a_server_with_one_model_or_none(tmp_path: Path, listed: list[str], word: str) -> None:
+    """One may answer to any name; one without a model answers nobody, and it is said how it gets one."""
+    async with FakeModel() as model:
+        model.listed = listed
+        (said,) = await ask_all(config(tmp_path, backend(model, "c")))
+    assert word in said.amiss[0].remedy
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
     """One sentence each."""
     async with nobody() as url:
         found = by_name(await ask_all(config(tmp_path, Backend(base_url=url, model="m"), api_base=url.removesuffix("/v1"))))
-    assert found["backend"].text == "The model's server cannot be reached."
+    assert found["backend"].text == f"at {url}: The model's server cannot be reached."
+    assert "base_url" in found["backend"].remedy
     assert found["telegram"].text.startswith("cannot reach 127.0.0.1")
 
 
@@ -111,7 +128,8 @@ async def test_each_has_its_time(tmp_path: Path) -> None:
             config(tmp_path, Backend(base_url=f"http://127.0.0.1:{port}/v1", model="m"), api_base=f"http://127.0.0.1:{port}"), limit=0.3
         )
         assert time.monotonic() - began < 1.5
-    assert [one.text for one in tried] == ["no answer within 0.3 s"] * 2
+    assert [one.text for one in tried] == ["no answer within 0.3 s", f"at http://127.0.0.1:{port}/v1: no answer within 0.3 s"]
+    assert all(one.remedy for one in tried)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Daemon
-from gateway.diskwatch import Disk
 from gateway.metrics import CHANNEL_UP, GAUGES
 from gateway.options import Backend
 from gateway.overview import GRACE
@@ -130,13 +129,12 @@ async def test_not_ready_is_said_with_its_reason(tmp_path: Path) -> None:
     async with living(tmp_path / "b") as daemon:
         await until(lambda: daemon.watch.ready and daemon.disk.disk.free)
         assert (await get(daemon, "/readyz"))[0] == 200
-        good = daemon.disk.disk
-        daemon.disk.disk = Disk(0, "No space left on device")
+        (tmp_path / "b" / "data" / ".probe").mkdir()  # in the way of what is written to try it
         status, _, text = await get(daemon, "/readyz")
         assert status == 503
-        assert '"disk":"cannot be written to: No space left on device"' in text
+        assert '"disk":"cannot be written to: Is a directory"' in text
         assert "disk: cannot be written to" in daemon.overview.line()
-        daemon.disk.disk = good
+        (tmp_path / "b" / "data" / ".probe").rmdir()
         daemon.supervisors[0].state = "down"
         assert (await get(daemon, "/readyz"))[0] == 503
         daemon.supervisors[0].state = "up"

@@ -126,6 +126,38 @@ def test_plans_agree_whatever_changes() -> None:
         assert not set(taken) & set(restart)
 
 
+def test_another_config_is_compared_without_showing_it() -> None:
+    """What differs is what a reload would name, taken over or not, and no value or secret can be read in what is handed over."""
+    running = config(tokens={"telegram": Secret("1:x"), "web": Secret("")})
+    wanted = config(
+        data_dir=Path("/elsewhere"),
+        log=Log(format="json", level="error"),
+        access=Access(allow=("telegram:1",)),
+        backend=Backend(model="a", api_key=Secret("sk-secret"), max_concurrent_turns=3),
+        channels={"telegram": TELEGRAM(streaming="off", sends_per_second=3), "console": TYPES["console"]()},
+        tokens={"telegram": Secret("1:y"), "console": Secret("")},
+    )
+    theirs = reload.digests(wanted, "salt")
+    assert not any("sk-secret" in text or "1:y" in text for text in theirs.values())
+    found = reload.differs(running, "salt", theirs, PACING)
+    made = plan(running, wanted, PACING)
+    assert (set(found.reload), set(found.restart)) == (set(made.taken), set(made.restart))
+    assert reload.differs(wanted, "salt", theirs, PACING) == reload.Differs()
+    assert reload.digests(wanted, "other") != theirs
+
+
+def test_comparing_agrees_with_planning_whatever_changes() -> None:
+    """For any two configs; another kind of backend brings no address to this one."""
+    logs = [Log(), Log(level="debug"), Log(format="json")]
+    backends = [Backend(model="a"), Backend(model="b"), Backend(kind="echo")]
+    channels = [{"web": WEB()}, {"web": WEB(), "telegram": TELEGRAM()}, {"telegram": TELEGRAM(chat_per_second=9)}]
+    configs = [config(log=a, backend=b, channels=c, tokens={}) for a, b, c in itertools.product(logs, backends, channels)]
+    for running, wanted in itertools.product(configs, configs):
+        found = reload.differs(running, "s", reload.digests(wanted, "s"), PACING)
+        made = plan(running, wanted, PACING)
+        assert (set(found.reload), set(found.restart)) == (set(made.taken), set(made.restart))
+
+
 # ----------------------------------------------------------------------------------------------------------------------------- reading
 
 

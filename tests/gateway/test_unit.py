@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import secrets_of
+from gateway.cli import environment, is_units
 from gateway.unit import STOP, find, seconds
 
 
@@ -79,20 +79,24 @@ def test_seconds(text: str, value: float) -> None:
 
 
 def test_root_sees_what_the_daemon_sees(tmp_path: Path) -> None:
-    """The unit's secrets count for who looks at the unit's config, by any path, and for no other; what is set already stays."""
+    """The unit's secrets and the place of its data count for who looks at the unit's config, by any path, and for no other; what is set
+    already stays."""
     for name in ("config.toml", "other.toml", "t", "w"):
         (tmp_path / name).touch()
     put(
         tmp_path,
         f"[Service]\nLoadCredential=config.toml:{tmp_path}/config.toml\nLoadCredential=PARLOUR_TELEGRAM_TOKEN:{tmp_path}/t\n"
-        f"LoadCredential=PARLOUR_WEB_TOKEN:{tmp_path}/w\nLoadCredential=PARLOUR_DISCORD_TOKEN:{tmp_path}/nowhere\n",
+        f"LoadCredential=PARLOUR_WEB_TOKEN:{tmp_path}/w\nLoadCredential=PARLOUR_DISCORD_TOKEN:{tmp_path}/nowhere\n"
+        "StateDirectory=parlour more\n",
     )
     unit = find([tmp_path])
     (tmp_path / "link.toml").symlink_to("config.toml")
     env = {"HOME": "/x", "PARLOUR_WEB_TOKEN": "mine"}
-    with_token = {**env, "PARLOUR_TELEGRAM_TOKEN_FILE": f"{tmp_path}/t"}
-    assert secrets_of(str(tmp_path / "config.toml"), unit, env) == with_token
-    assert secrets_of(str(tmp_path / "link.toml"), unit, env) == with_token
-    assert secrets_of(str(tmp_path / "other.toml"), unit, env) == env
-    assert secrets_of(str(tmp_path / "nowhere.toml"), unit, env) == env
-    assert secrets_of(str(tmp_path / "config.toml"), None, env) == env
+    with_token = {**env, "PARLOUR_TELEGRAM_TOKEN_FILE": f"{tmp_path}/t", "STATE_DIRECTORY": "/var/lib/parlour"}
+    assert environment(str(tmp_path / "config.toml"), unit, env) == with_token
+    assert environment(str(tmp_path / "link.toml"), unit, env) == with_token
+    assert environment(str(tmp_path / "other.toml"), unit, env) == env
+    assert environment(str(tmp_path / "nowhere.toml"), unit, env) == env
+    assert environment(str(tmp_path / "config.toml"), None, env) == env
+    assert environment(str(tmp_path / "config.toml"), unit, {"STATE_DIRECTORY": "/here"})["STATE_DIRECTORY"] == "/here"
+    assert [is_units(str(tmp_path / name), unit) for name in ("config.toml", "other.toml", "nowhere.toml")] == [True, False, False]

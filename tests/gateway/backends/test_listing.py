@@ -28,6 +28,21 @@ def test_models(body: bytes, models: tuple[str, ...]) -> None:
     assert sight(body, "", NOW).models == models
 
 
+@pytest.mark.parametrize(
+    ("body", "none"),
+    [
+        (b'{"data":[]}', True),
+        (b'{"object":"list","data":null}', True),
+        (b'{"data":[{"id":"a"}]}', False),
+        (b'{"models":[]}', False),
+        (b"", False),
+    ],
+)
+def test_no_model(body: bytes, none: bool) -> None:
+    """A list without a model is something else than no list."""
+    assert sight(body, "", NOW).none is none
+
+
 @pytest.mark.parametrize(("date", "ahead"), [(DATE, 60.0), ("", None), ("soon", None), ("Sun, 99 Nov 2026 10:01:00 GMT", None)])
 def test_clock(date: str, ahead: float | None) -> None:
     """How far its clock is ahead of ours, if it says."""

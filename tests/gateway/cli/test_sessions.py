@@ -48,7 +48,7 @@ def test_not_without_a_yes(tmp_path: Path, session: Path, answer: str) -> None:
     """Anything but yes leaves everything as it is."""
     code, told = on_a_terminal(tmp_path, answer, "delete", "telegram:42")
     assert (code, session.exists()) == (1, True)
-    assert told.startswith("Delete 1 conversation of telegram:42 and their words in the journal for good (1 lines)? [y/N] ")
+    assert told.startswith("Delete 1 conversation of telegram:42 and their words in the journal for good (1 line)? [y/N] ")
     assert "nothing was deleted" in told
 
 

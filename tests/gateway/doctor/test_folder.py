@@ -59,7 +59,9 @@ def test_all_is_well(data: Path) -> None:
 
 def test_not_there_yet(tmp_path: Path) -> None:
     """No fault: the first start makes it. A file in its place is one."""
-    assert [one.level for one in found(tmp_path / "data")] == ["note"]
+    assert [(one.level, one.remedy) for one in found(tmp_path / "data")] == [("note", "the first start makes it")]
+    (told,) = examine(tmp_path / "data", deep=False, tell=lambda text: None, here=True)
+    assert "under the unit /var/lib/parlour" in told.remedy
     (tmp_path / "data").write_text("x")
     assert wrong(tmp_path / "data") == [("data", f"{tmp_path}/data is no folder")]
 
@@ -82,7 +84,8 @@ def test_somebody_elses(data: Path) -> None:
         os.chown(session(data, f"s{n}"), 4242, 4242)
     ((area, text),) = wrong(data)
     assert area == "data"
-    assert text.endswith(f"/s2.jsonl and 2 more belong to somebody else than {data}")
+    assert text.startswith(f"not of the same owner as {data}: ")
+    assert text.endswith("/s2.jsonl and 2 more")
 
 
 def test_damage(data: Path) -> None:
@@ -109,7 +112,7 @@ def test_damage(data: Path) -> None:
     assert [(one.area, one.level) for one in told if one.level == "wrong"] == [("sessions", "wrong"), ("journal", "wrong")]
     assert f"{folder}/bad.jsonl:1: no session header" in told[0].text
     assert "format 9 is newer" in told[0].text
-    assert told[1].text == f"1 damaged lines in {data}/journal/000002.jsonl"
+    assert told[1].text == f"1 damaged line in {data}/journal/000002.jsonl"
     assert wrong(data, deep=True)[1][1].startswith("3 damaged lines in ")
 
 
@@ -118,7 +121,8 @@ def test_links(data: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"no header\n")
     (data / "sessions" / "telegram" / "42" / "west.jsonl").symlink_to(tmp_path / "elsewhere")
     ((_, text),) = wrong(data)
-    assert text.endswith("west.jsonl are links, which are not followed")
+    assert text.startswith("links are not followed: ")
+    assert text.endswith("west.jsonl")
 
 
 def test_a_pipe_in_the_place_of_a_file(data: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from channels.base import Amiss
@@ -18,6 +19,7 @@ from gateway.httpd.report import ChannelHealth, Health, Status
 from gateway.leftovers import Left
 from gateway.online import Tried
 from gateway.options import Access, Backend
+from gateway.reload import Differs
 
 TOKEN = "123456:TESTTOKEN_of-35-characters-in-all-x"
 
@@ -141,7 +143,6 @@ def test_a_daemon() -> None:
     ill = status(version="0.0.1", unfinished=3, channels=channels, disk="full", unsent=101, oldest_waiting=601.0)
     assert told(list(house.daemon(ill, "", Left(True)))) == [
         ("daemon", "wrong"),
-        ("disk", "wrong"),
         ("console", "wrong"),
         ("discord", "note"),
         ("telegram", "wrong"),
@@ -172,8 +173,46 @@ def test_others() -> None:
     assert told(list(house.others([fine], groups=True))) == [("telegram", "wrong")]
     (found,) = house.others([Tried("telegram", False, "webhook", amiss=(privacy, webhook))], groups=True)
     assert (found.level, found.remedy) == ("wrong", "remove it")
-    (found,) = house.others([Tried("telegram", False, "refused", denied=True)], groups=True)
-    assert "right token" in found.remedy
+    (found,) = house.others([Tried("telegram", False, "refused", denied=True, remedy="give it the right one")], groups=True)
+    assert (found.level, found.remedy) == ("wrong", "give it the right one")
     several = Tried("backend", True, "x", amiss=(model,), models=("a", "b"))
     lone = Tried("backend", True, "x", amiss=(model,), models=("a",))
-    assert told(list(house.others([several, lone], groups=True))) == [("backend", "wrong"), ("backend", "note")]
+    empty = Tried("backend", True, "x", amiss=(model,))
+    assert told(list(house.others([several, lone, empty], groups=True))) == [
+        ("backend", "wrong"),
+        ("backend", "note"),
+        ("backend", "wrong"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("channel", "token", "good"),
+    [
+        ("telegram", "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0", True),
+        ("telegram", "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw", False),
+        ("telegram", "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0", False),
+        ("telegram", "bot123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0", False),
+        ("discord", "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs", True),
+        ("discord", "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ", False),
+        ("discord", "3ac9b8f3c8e44c5f9e6f1f2a3b4c5d6e", False),
+        ("discord", "Bot.MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs", False),
+    ],
+)
+def test_a_token_that_does_not_look_like_one(tmp_path: Path, channel: str, token: str, good: bool) -> None:
+    """Told by the name of its secret and without it, and only where its network has not said what it thinks of it."""
+    loaded = msgspec.structs.replace(config(tmp_path / "config.toml"), tokens={channel: Secret(token), "web": Secret("short")})
+    found = list(house.tokens(loaded, {}, ()))
+    assert [(one.area, one.level) for one in found] == ([] if good else [("secrets", "wrong")])
+    assert all(f"token in [channels.{channel}]" in one.text and token not in repr(one) for one in found)
+    assert list(house.tokens(loaded, {}, {channel})) == []
+
+
+def test_what_the_running_daemon_does_not_know_yet(tmp_path: Path) -> None:
+    """Keys that a reload takes over, keys that need a restart, and a daemon that runs with another file."""
+    loaded = config(tmp_path / "config.toml")
+    assert list(house.running(loaded, Differs(), status())) == []
+    found = list(house.running(loaded, Differs(("access.allow",), ("http.listen", "channels.web")), status()))
+    assert [(one.level, one.remedy) for one in found] == [("wrong", "restart it"), ("wrong", "reload it (systemctl reload parlour)")]
+    assert "http.listen, channels.web" in found[0].text
+    (other,) = house.running(loaded, None, msgspec.structs.replace(status(), config="/elsewhere/config.toml"))
+    assert (other.level, "/elsewhere/config.toml" in other.text) == ("note", True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.diskwatch import LOW
 from gateway.doctor import machine
 from gateway.unit import Unit
 
@@ -28,11 +29,18 @@ def test_python(version: tuple[int, ...], level: str) -> None:
 
 @pytest.mark.parametrize(
     ("found", "level"),
-    [(fs(), "ok"), (fs(free=10**8), "wrong"), (fs(inodes=100), "wrong"), (fs(inodes=0, files=0), "ok")],
+    [(fs(), "ok"), (fs(free=LOW - 4096), "wrong"), (fs(free=LOW), "ok"), (fs(inodes=100), "wrong"), (fs(inodes=0, files=0), "ok")],
 )
 def test_disk(tmp_path: Path, found: os.statvfs_result, level: str) -> None:
     """Little room and few inodes are told; a file system without inodes of its own has enough of them."""
     assert [one.level for one in machine.disk(tmp_path, lambda _: found)] == [level]
+
+
+def test_the_daemons_word_counts(tmp_path: Path) -> None:
+    """It tries to write, and we only look: what it finds is the one thing that is told of the disk, with the room beside it."""
+    (found,) = machine.disk(tmp_path, lambda _: fs(free=0), said="cannot be written to: No space left on device")
+    assert (found.area, found.level) == ("disk", "wrong")
+    assert found.text == f"the daemon says: cannot be written to: No space left on device (0 B free for {tmp_path})"
 
 
 def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
