@@ -449,6 +449,9 @@ class Daemon:
             await self.disk.fresh()
             return self.status_report()
 
+        async def differs(args: Mapping[str, str]) -> object:
+            return self._takeover.differs(args.get("salt", ""), args.get("digests", ""))
+
         conversations = Operations(self.sessions, self.store, self.inbox).handlers()
         pairing = {"pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke}
         return {**conversations, **pairing, "status": status, "config.differs": differs}
