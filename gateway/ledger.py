@@ -41,12 +41,22 @@ class JournalLedger:
     async def _sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
         if delivery.answer is None:
             await asyncio.shield(self._inbox.sent(delivery.input_id, span, ids, unknown))
-            return
+        else:
+            await self._commit(delivery, span, ids, unknown=unknown)
+
+    async def stopped(self, delivery: Delivery, start: int) -> None:
+        reach("sent before")
+        await self._commit(delivery, (start, len(delivery.text)), (), stopped=True)
+        reach("sent after")
+
+    async def _commit(
+        self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], *, unknown: bool = False, stopped: bool = False
+    ) -> None:
+        assert delivery.answer is not None
         name, seq = delivery.answer
+        key, for_ = SessionKey.parse(delivery.key), delivery.input_id
         try:
-            await asyncio.shield(
-                self._sessions.commit_sent(SessionKey.parse(delivery.key), name, seq, span, ids, unknown, for_=delivery.input_id)
-            )
+            await asyncio.shield(self._sessions.commit_sent(key, name, seq, span, ids, unknown, stopped=stopped, for_=for_))
         except NoSession:
             return  # deleted for good while its last answer was on the way: there is nothing left to keep books on
         except Conflict as error:

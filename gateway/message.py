@@ -15,6 +15,9 @@ import msgspec
 FORMAT_VERSION = 1
 """`v` in a session's header. A newer one is refused, older ones are read."""
 
+STOPPED = "(stopped)"
+"""All that is left of an answer that was ended before anybody saw a word of it."""
+
 NAME = re.compile(r"[a-z0-9-]{1,40}")
 """What a session may be called. A name is never a path: no dot, no slash."""
 
@@ -156,6 +159,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     ids: tuple[str, ...] = ()
     unknown: bool = False
     """The send's outcome is unknown; it is not repeated."""
+    stopped: bool = False
+    """It was taken back by /stop, and is not sent: the answer is what stands before it."""
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="undo", rename={"for_": "for"}):

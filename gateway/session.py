@@ -2,8 +2,8 @@
 
 `Session.apply` is the only way to change a session. It serves live use and replay alike, so that a session that lived through its events
 and one that was read from its file cannot differ. It decides which messages count (undo and retry take some back), which summary stands,
-what of an answer is recorded as sent, and where the last settled point is. Pure: no I/O, no clock, no tokenizer (a message's cost is handed
-in).
+what of an answer is recorded as sent, how much of it was ever seen, and where the last settled point is. Pure: no I/O, no clock, no
+tokenizer (a message's cost is handed in).
 
 Memory is bounded. A session holds the newest messages that count, always from a user line on, and never fewer than its `Keep` says that a
 window can need, unless it says so (`short`). The invariant that makes this safe: an event only ever takes back messages that stand before
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.message import Again, Event, Header, Message, Sent, SessionKey, State, Summary, ToolCall, Undo
+from gateway.message import STOPPED, Again, Event, Header, Message, Sent, SessionKey, State, Summary, ToolCall, Undo
 
 MOST_RANGES = 16
 """Of `State.live`: the newest few."""
@@ -113,6 +113,8 @@ class Session:
             self._sent[event.of] = max(event.span[1], self._sent.pop(event.of, 0))
             if len(self._sent) > MOST_SENT:
                 del self._sent[next(iter(self._sent))]
+            if event.stopped:
+                self._shorten(event.of, event.span[0])
         elif isinstance(event, Undo):
             self._take_back(event.to)
             # An undo comes between turns. What it leaves at the end is over, answered or not, unless tools hang in the air.
@@ -146,6 +148,17 @@ class Session:
         self._held.append(message)
         self._costs.append(self._keep.cost(message))
         self.size += weight(message)
+
+    def _shorten(self, seq: int, end: int) -> None:
+        """What stands behind `end` of this answer was never seen: it counts as one that was ended there."""
+        at = next((i for i in range(len(self._held) - 1, -1, -1) if self._held[i].seq == seq and self._held[i].final), -1)
+        if at < 0 or end >= len(self._held[at].content or ""):
+            return
+        whole = self._held[at]
+        seen = (whole.content or "")[:end].rstrip() or STOPPED
+        self._held[at] = msgspec.structs.replace(whole, content=seen, note="", interrupted=True)
+        self._costs[at] = self._keep.cost(self._held[at])
+        self.size += weight(self._held[at]) - weight(whole)
 
     def _take_back(self, to: int) -> None:
         if to < self._cut and self._older:

@@ -98,12 +98,22 @@ class SessionManager:
         return self._loaded.commit(session, events)
 
     def commit_sent(
-        self, key: SessionKey, name: str, of: int, span: tuple[int, int], ids: Sequence[str], unknown: bool = False, *, for_: str = ""
+        self,
+        key: SessionKey,
+        name: str,
+        of: int,
+        span: tuple[int, int],
+        ids: Sequence[str] = (),
+        unknown: bool = False,
+        *,
+        stopped: bool = False,
+        for_: str = "",
     ) -> asyncio.Future[int]:
-        """Record that a piece of the answer `of` is with the network. Needs no lock and no loaded session; a stale one is read again
-        first. `for_`: the input that it answers; where `of` is known to answer another one, the session was deleted and made anew.
-        The future raises OSError, Conflict, NoSession or Corrupt."""
-        return self._loaded.commit_sent(key, name, Sent(seq=0, at="", of=of, span=span, ids=tuple(ids), unknown=unknown), for_)
+        """Record that a piece of the answer `of` is with the network, or (`stopped`) that it never will be. Needs no lock and no loaded
+        session; a stale one is read again first. `for_`: the input that it answers; where `of` is known to answer another one, the session
+        was deleted and made anew. The future raises OSError, Conflict, NoSession or Corrupt."""
+        event = Sent(seq=0, at="", of=of, span=span, ids=tuple(ids), unknown=unknown, stopped=stopped)
+        return self._loaded.commit_sent(key, name, event, for_)
 
     async def open(self, key: SessionKey, name: str) -> Session:
         """The session, loaded and with all that a window can need. Under `hold`. Raises NoSession, Corrupt, OSError."""
@@ -128,6 +138,11 @@ class SessionManager:
         """The session's newest part, that many of the messages that count or a few more, for reading: nobody else's object, kept by
         nobody. Takes no lock. Raises NoSession, Corrupt, OSError."""
         return await self._loaded.newest(key, name, messages)
+
+    def at_hand(self, key: SessionKey) -> bool:
+        """The session that the key talks in is in memory: nothing has to be read."""
+        name = self._pointers.get(key)
+        return name is not None and self._loaded.holds(key, name)
 
     def pin(self, key: SessionKey, name: str) -> None:
         """Keep at least the session's last seq at hand until `unpin`. Counted."""

@@ -14,15 +14,33 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from channels.base import Address, Channel
-from gateway.outbox.delivery import MARK, PLACEHOLDER, Delivery, Ledger, Slots
+from gateway.outbox.delivery import MARK, PLACEHOLDER, Brake, Delivery, Ledger, Slots
 from gateway.outbox.lane import Job, Lane
 from gateway.outbox.pace import Pace
 from gateway.outbox.stream import Stream
 from gateway.outbox.wire import Records, Wire
 
-__all__ = ["MARK", "PLACEHOLDER", "Delivery", "Ledger", "Outbox", "Stream"]
+__all__ = ["MARK", "PLACEHOLDER", "Delivery", "Ledger", "Outbox", "Sending", "Stream"]
 
 log = structlog.get_logger(__name__)
+
+
+class Sending:
+    """An answer on its way."""
+
+    def __init__(self, brake: Brake) -> None:
+        self._brake = brake
+
+    def stop(self) -> None:
+        """Take back what is not sent of it."""
+        self._brake.stop.set()
+
+    def stopped(self) -> bool:
+        return self._brake.stop.is_set()
+
+    async def over(self) -> None:
+        """Until what became of it is on record, or will not be in this life of the daemon."""
+        await self._brake.over.wait()
 
 
 class Outbox:
@@ -77,6 +95,19 @@ class Outbox:
         lane.add(Job(delivery, slots, done, stream))
         return done
 
+    def sending(self, key: str, input_id: str = "") -> Sending | None:
+        """The oldest answer of this key (or the one to this input) that is not wholly sent, for whoever wants to take the rest back."""
+        for lane in self._lanes.values():
+            for job in lane.jobs:
+                delivery = job.delivery
+                if delivery.key == key and delivery.answer is not None and input_id in ("", delivery.input_id):
+                    return Sending(job.brake)
+        return None
+
+    def render(self, address: Address, text: str) -> None:
+        """What will be done before `text` is sent to where it goes, done for its own sake, to see whether it can be."""
+        self._channels[address.channel].render(text)
+
     def full(self, address: Address) -> bool:
         """Whether `room` would wait."""
         lane = self._lanes.get(address)
@@ -112,15 +143,19 @@ class Outbox:
     # ------------------------------------------------------------------------------------------------------------------------ the end
 
     async def drain(self, timeout: float) -> int:
-        """No more intermediate edits and typing signs; wait until the deliveries are settled, at most `timeout` seconds. Those of a channel
-        that the network does not accept any more are not waited for. Returns how many deliveries are left."""
+        """No more intermediate edits and typing signs; wait until the deliveries are settled, at most `timeout` seconds. Not waited for are
+        those of a channel that the network does not accept any more, and those that have to wait for longer than that by the network's
+        word. Returns how many deliveries are left."""
+        until = asyncio.get_running_loop().time() + timeout
         self._draining = True
         for lane in self._lanes.values():
             lane.still = True
             lane.wake()
         try:
             async with asyncio.timeout(timeout):
-                while any((pace.jobs or pace.busy) and not pace.denied for pace in self._paces.values()):
+                while any(pace.busy and not pace.denied for pace in self._paces.values()) or any(
+                    lane.works(until) for lane in self._lanes.values()
+                ):
                     await self._change()
         except TimeoutError:
             pass
@@ -139,6 +174,7 @@ class Outbox:
         for lane in lanes:
             for job in lane.jobs:
                 job.done.cancel()
+                job.brake.over.set()
             for stream in lane.streams:
                 stream.ended = True
         self._lanes.clear()

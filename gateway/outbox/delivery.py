@@ -5,6 +5,7 @@ No I/O. Called by everything in `gateway.outbox`, and by whoever puts something 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Awaitable, Mapping, Sequence
@@ -17,6 +18,8 @@ from channels.split import split
 
 PLACEHOLDER = Piece(BEGUN)
 """What a streamed answer's message holds until words go into it by edit."""
+TAKEN_BACK = Piece("(stopped)")
+"""What is said of an answer that was taken back before a word of it was out, where something must be said."""
 MARK = Piece("·")
 """What a placed message that is not needed any more is edited to, where the network will not delete it."""
 
@@ -44,6 +47,16 @@ class Delivery:
     """Pieces that end at or before this offset of `text` are out already."""
 
 
+@dataclass(slots=True, eq=False)
+class Brake:
+    """With which the rest of an answer is taken back."""
+
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: nothing new of it is begun."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """What became of it is on record, or will not be in this life of the daemon."""
+
+
 class Ledger(Protocol):
     """Where a lane records. Each call is durable when it returns and may be repeated; OSError means that nothing was recorded."""
 
@@ -53,8 +66,12 @@ class Ledger(Protocol):
     def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> Awaitable[None]:
         """A piece is with the network. `unknown`: nobody can say, and it is not repeated. No ids: unknown, or refused for good."""
 
+    def stopped(self, delivery: Delivery, start: int) -> Awaitable[None]:
+        """What stands behind offset `start` of an answer was taken back: it is not sent any more."""
+
     def finished(self, delivery: Delivery, reason: str) -> Awaitable[None]:
-        """Nothing more will be done: "", "empty" (nothing visible in it), "gone" (nobody to speak to), "undeliverable" (our own fault)."""
+        """Nothing more will be done: "", "empty" (nothing visible in it), "gone" (nobody to speak to), "stopped" (somebody took the rest
+        back), "undeliverable" (our own fault)."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,9 @@ What makes a repeat safe (architecture, rule 13). A streamed answer goes into me
 can be repeated and recovered, so the worst that can be doubled is an empty placeholder. A plain send of unknown outcome is recorded as
 such and not repeated. A piece that the network refuses goes out as its original plain text, that piece only; if that is refused too, the
 others go on.
+
+What is left of an answer can be taken back on its way: a piece that has a message with words in it is brought to its end, those behind it
+are not sent any more, also after a restart.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from functools import partial
 
 import structlog
 
-from channels.base import Button, Gone, Lost, Piece, Refused, Unknown
-from gateway.outbox.delivery import MARK, Delivery, Slots, as_written, nonce, plain, reference
-from gateway.outbox.wire import Wire
+from channels.base import TICKET, Button, Gone, Lost, Piece, Refused, Unknown
+from gateway.outbox.delivery import MARK, PLACEHOLDER, TAKEN_BACK, Brake, Delivery, Slots, as_written, nonce, plain, reference
+from gateway.outbox.wire import Stopped, Wire
 
 log = structlog.get_logger(__name__)
 
@@ -38,20 +41,22 @@ class _Part:
     piece: Piece
     reply_to: str
     buttons: tuple[Button, ...]
+    stop: asyncio.Event | None
+    """Not to be begun once this is set."""
 
 
 class Final:
     """One delivery under way."""
 
-    def __init__(self, wire: Wire, delivery: Delivery, slots: Slots) -> None:
-        self._wire, self._delivery, self._slots = wire, delivery, slots
+    def __init__(self, wire: Wire, delivery: Delivery, slots: Slots, brake: Brake) -> None:
+        self._wire, self._delivery, self._slots, self._brake = wire, delivery, slots, brake
         self._channel, self._address = wire.channel, delivery.address
         # A reply goes out in one call, unless it takes the place of an answer that is already visible.
         self._placing = wire.channel.streams and (delivery.answer is not None or bool(slots.taken()))
         self._log = log.bind(channel=delivery.address.channel, input=delivery.input_id)
 
     async def run(self) -> str:
-        """Returns the reason for `Ledger.finished`. Raises Gone, and whatever is unexpected."""
+        """Returns the reason for `Ledger.finished`. Raises Gone, and whatever is unexpected. Once the brake is on, nothing new is begun."""
         delivery = self._delivery
         pieces = self._channel.render(delivery.text)
         if not pieces and delivery.answer is not None:
@@ -59,12 +64,38 @@ class Final:
         for number, piece in enumerate(pieces):
             if 0 < piece.end <= delivery.sent_to:
                 continue
-            last = number == len(pieces) - 1
-            await self._deliver(_Part(number, piece, reference(delivery.reply_to, number), delivery.buttons if last else ()))
-        for number in self._slots.taken():
-            if number >= len(pieces) and not await self._take_away(number):
-                break
+            buttons = delivery.buttons if number == len(pieces) - 1 else ()
+            stop = None if self._shown(number) else self._brake.stop
+            try:
+                await self._deliver(_Part(number, piece, reference(delivery.reply_to, number), buttons, stop))
+            except Stopped:
+                await self._wire.record(partial(self._wire.ledger.stopped, delivery, piece.start))
+                self._brake.over.set()
+                await self._clear(number)
+                if not number and delivery.reply_to.startswith(TICKET):
+                    await self._stop_thinking()
+                return "stopped"
+        await self._clear(len(pieces))
         return "" if pieces else "empty"
+
+    async def _stop_thinking(self) -> None:
+        """Who came with a ticket sees that the bot thinks until something is said by it. It takes a repeat."""
+        name = nonce(self._delivery.input_id, 0)
+        send = partial(self._channel.send, self._address, TAKEN_BACK, reply_to=self._delivery.reply_to, nonce=name)
+        try:
+            await self._wire.call(send, unknown=PATIENCE)
+        except (Refused, Unknown) as error:
+            self._log.info("the bot still seems to think", kind=type(error).__name__)
+
+    def _shown(self, number: int) -> bool:
+        """There is a message for this piece, and words may be in it. (What an earlier life placed, nobody knows.)"""
+        return number in self._slots.taken() and self._slots.shown.get(number) != PLACEHOLDER
+
+    async def _clear(self, first: int) -> None:
+        """Take away the messages that are not needed."""
+        for number in self._slots.taken():
+            if number >= first and not await self._take_away(number):
+                break
 
     async def _deliver(self, part: _Part) -> None:
         slots, number = self._slots, part.number
@@ -87,7 +118,9 @@ class Final:
         input_id = self._delivery.input_id
         if number not in slots.taken():
             try:
-                slots.loose[number] = await wire.call(partial(wire.place, input_id, number, part.reply_to, slots), unknown=EMPTY_AT_MOST)
+                slots.loose[number] = await wire.call(
+                    partial(wire.place, input_id, number, part.reply_to, slots), unknown=EMPTY_AT_MOST, stop=part.stop
+                )
             except Gone:
                 raise
             except (Refused, Unknown) as error:
@@ -113,7 +146,8 @@ class Final:
         for number, (piece, buttons, _) in enumerate(variants):
             patience = PATIENCE if number < len(variants) - 1 else math.inf
             try:
-                await self._wire.call(partial(self._channel.edit, self._address, message_id, piece, buttons=buttons), unknown=patience)
+                edit = partial(self._channel.edit, self._address, message_id, piece, buttons=buttons)
+                await self._wire.call(edit, unknown=patience, stop=part.stop)
             except (Gone, Lost):
                 raise
             except (Refused, Unknown) as error:
@@ -126,7 +160,7 @@ class Final:
         """A plain send: repeated only where it certainly had no effect."""
         for piece, buttons, reply_to in self._variants(part):
             try:
-                message_id = await self._wire.call(partial(self._once, part, piece, buttons, reply_to), unknown=0)
+                message_id = await self._wire.call(partial(self._once, part, piece, buttons, reply_to), unknown=0, stop=part.stop)
             except Gone:
                 raise
             except Unknown:

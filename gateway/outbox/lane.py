@@ -13,13 +13,13 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
 from channels.base import ChannelError, Denied, Gone, Lost, NotSent, Refused, Retry, Unknown
-from gateway.outbox.delivery import PLACEHOLDER, Delivery, Slots, reference
+from gateway.outbox.delivery import PLACEHOLDER, Brake, Delivery, Slots, reference
 from gateway.outbox.final import Final
 from gateway.outbox.pace import backoff, come
 from gateway.outbox.stream import Move, Stream
@@ -46,6 +46,7 @@ class Job:
     slots: Slots
     done: asyncio.Future[None]
     stream: Stream | None = None
+    brake: Brake = field(default_factory=Brake)
 
 
 class Lane:
@@ -82,6 +83,10 @@ class Lane:
     def wake(self) -> None:
         """Something may be due earlier than it seemed."""
         self._wake.set()
+
+    def works(self, until: float) -> bool:
+        """Something goes out, or may before `until`."""
+        return bool(self.jobs) and not self.wire.pace.denied and (self.wire.calling or self.wire.held() < until)
 
     # -------------------------------------------------------------------------------------------------------------------- the task
 
@@ -122,17 +127,16 @@ class Lane:
         delivery, ledger = job.delivery, self.wire.ledger
         try:
             if job.stream is not None and job.stream.gone:
-                reason = "gone"  # the stream had its try
-            else:
-                reason = await Final(self.wire, delivery, job.slots).run()
-        except Gone:
+                raise Gone(job.stream.gone)  # the stream had its try
+            reason = await Final(self.wire, delivery, job.slots, job.brake).run()
+            self.wire.open()
+        except Gone as error:
             reason = "gone"
+            self.wire.shut(error)
         except (Exception, asyncio.CancelledError):
             self._unless_cancelled()
             log.exception("delivery put aside", channel=delivery.address.channel, key=delivery.key, input=delivery.input_id)
             reason = "undeliverable"
-        if reason == "gone":
-            log.info("nobody to speak to", channel=delivery.address.channel, key=delivery.key, input=delivery.input_id)
         try:
             await self.wire.record(partial(ledger.finished, delivery, reason))
         except (Exception, asyncio.CancelledError):
@@ -140,6 +144,7 @@ class Lane:
             log.exception("delivery not recorded", channel=delivery.address.channel, key=delivery.key, input=delivery.input_id)
         self.jobs.popleft()
         self.wire.pace.jobs -= 1
+        job.brake.over.set()
         if not job.done.done():
             job.done.set_result(None)
         self._settled()
@@ -185,8 +190,8 @@ class Lane:
                 stream.next_at = now + max(EDIT_GAP, RENDER_SHARE * (now - began))
                 if move is not None:
                     await self._move(stream, move, now)
-        except Gone:
-            stream.gone = stream.untyped = True
+        except Gone as error:
+            stream.gone, stream.untyped = str(error) or "gone", True
         except (Exception, asyncio.CancelledError):
             self._unless_cancelled()
             log.exception("growing answer not shown", channel=stream.address.channel, input=stream.input_id)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from channels.base import Pacing
+from channels.base import Address, Pacing
 
 EPSILON = 1e-6
 """Below this a token counts as whole and a time as come: sums of floats would otherwise ask for waits that no clock can tell from none."""
@@ -96,6 +96,8 @@ class Pace:
     repeats: int = 0
     """Calls that were made again after a failure."""
     chats: dict[str, ChatPace] = field(default_factory=dict)
+    shut: dict[Address, None] = field(default_factory=dict)
+    """Places of which it was said that nobody is there."""
     _slot: float = -math.inf
     _sign: float = -math.inf
 

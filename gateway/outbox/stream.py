@@ -33,8 +33,8 @@ class Stream:
         self.address, self.input_id, self.reply_to, self.slots = address, input_id, reply_to, slots
         self.ended = False
         """Its final is put, or it is abandoned: no more intermediate edits, no more typing."""
-        self.gone = False
-        """The network said that there is nobody to speak to: the final is not tried any more."""
+        self.gone = ""
+        """Why there is nobody to speak to, as the network says: the final is not tried any more."""
         self.mute = False
         """No more intermediate edits and placeholders; the final will show it all."""
         self.untyped = False

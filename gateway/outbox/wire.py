@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from channels.base import Address, Channel, Denied, NotSent, Retry, Unknown
+from channels.base import Address, Channel, Denied, Gone, NotSent, Retry, Unknown
 from gateway.outbox.delivery import PLACEHOLDER, Ledger, Slots, nonce
 from gateway.outbox.pace import ChatPace, Pace, backoff, come
 
@@ -21,6 +21,11 @@ log = structlog.get_logger(__name__)
 
 MARGIN = 0.05
 """Seconds added to a wait that the network asked for: its clock and ours do not tick alike."""
+_REMEMBERED = 2000
+
+
+class Stopped(Exception):
+    """Somebody took back what was to be sent, and nothing of it is under way."""
 
 
 class Records:
@@ -66,6 +71,8 @@ class Wire:
         self.address, self.channel, self.ledger, self.pace, self.chat, self.spread = address, channel, ledger, pace, chat, spread
         self._records, self._changed = records, changed
         self._loop = asyncio.get_running_loop()
+        self.calling = False
+        """A call is on its way: what becomes of it is not known yet."""
 
     def held(self) -> float:
         """Nothing may go to this chat before."""
@@ -79,6 +86,7 @@ class Wire:
             self.pace.hold = max(self.pace.hold, until)
         else:
             self.chat.hold = max(self.chat.hold, until)
+        self._changed()
 
     def deny(self, error: Denied) -> None:
         """The network does not accept us: the channel is being stopped, everything stays on record for a start with a good token."""
@@ -87,16 +95,47 @@ class Wire:
             log.error("not accepted by the network, deliveries wait", channel=self.address.channel, error=str(error))
             self._changed()
 
-    async def pause(self, tries: int) -> None:
-        """The growing wait after a failure."""
-        await asyncio.sleep(backoff(tries, self.spread()))
+    def shut(self, error: Gone) -> None:
+        """There is nobody to speak to here. Said once, until something gets through again."""
+        if self.address not in self.pace.shut:
+            self.pace.shut[self.address] = None
+            if len(self.pace.shut) > _REMEMBERED:
+                del self.pace.shut[next(iter(self.pace.shut))]
+            log.warning(
+                "may not speak here, what was to be said is dropped",
+                channel=self.address.channel,
+                chat=self.address.chat,
+                thread=self.address.thread,
+                problem=str(error),
+            )
 
-    async def call(self, action: Callable[[], Awaitable[T]], *, unknown: float) -> T:
+    def open(self) -> None:
+        """Something got through."""
+        self.pace.shut.pop(self.address, None)
+
+    async def pause(self, tries: int, stop: asyncio.Event | None = None) -> None:
+        """The growing wait after a failure. Raises Stopped."""
+        await self._wait(self._loop.time() + backoff(tries, self.spread()), stop)
+
+    async def _wait(self, until: float, stop: asyncio.Event | None) -> None:
+        if stop is None:
+            await asyncio.sleep(until - self._loop.time())
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await stop.wait()
+        except TimeoutError:
+            return
+        raise Stopped
+
+    async def call(self, action: Callable[[], Awaitable[T]], *, unknown: float, stop: asyncio.Event | None = None) -> T:
         """Do it when its turn comes, and repeat it where a repeat is safe: after NotSent and Retry without end, after Unknown `unknown`
-        times (0 for what must not be doubled, infinity for what may). Raises Unknown then, and Refused with all its kinds."""
+        times (0 for what must not be doubled, infinity for what may). Raises Unknown then, and Refused with all its kinds; and Stopped
+        where `stop` is set before the next try."""
         tries = 0
         while True:
-            await self._permit()
+            await self._permit(stop)
+            self.calling = True
             try:
                 return await action()
             except Retry as error:
@@ -114,17 +153,21 @@ class Wire:
             except Denied as error:
                 self.deny(error)
                 continue
+            finally:
+                self.calling = False
             tries += 1
             self.pace.repeats += 1
             if tries in {1, 10}:
                 log.warning("send failed, repeated", channel=self.address.channel, chat=self.address.chat, kind=type(failed).__name__)
-            await self.pause(tries)
+            await self.pause(tries, stop)
 
-    async def _permit(self) -> None:
+    async def _permit(self, stop: asyncio.Event | None) -> None:
         taken = False
         while True:
             if self.pace.denied:
-                await asyncio.Event().wait()  # until the outbox is closed
+                await (stop or asyncio.Event()).wait()  # until the outbox is closed
+            if stop is not None and stop.is_set():
+                raise Stopped
             now = self._loop.time()
             until = self.held()
             if come(until, now) and not taken:
@@ -132,7 +175,8 @@ class Wire:
                 until = max(self.chat.bucket.take(now), self.pace.bucket.take(now))
             if come(until, now):
                 return
-            await asyncio.sleep(until - now)
+            self._changed()  # whoever waits for the end may not want to wait for this
+            await self._wait(until, stop)
 
     async def record(self, call: Callable[[], Awaitable[None]]) -> None:
         """Repeat the record, never the send, until it is on disk."""

@@ -267,6 +267,9 @@ class Book:
     async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
         await self._write("sent", ("sent", delivery.input_id, span, tuple(ids), unknown))
 
+    async def stopped(self, delivery: Delivery, start: int) -> None:
+        await self._write("stopped", ("stopped", delivery.input_id, start))
+
     async def finished(self, delivery: Delivery, reason: str) -> None:
         await self._write("finished", ("finished", delivery.input_id, reason))
 
