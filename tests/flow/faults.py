@@ -18,6 +18,9 @@ from tests.fakes.openai import DONE, Asked, Reply, delta
 ALL = os.environ.get("PARLOUR_FAULTS") == "all"
 PATIENCE = 120.0 if ALL else 40.0
 
+SLOW = 4.0 if ALL else 0.7
+"""Seconds in which the beginning of an answer must have been shown, with so many chats at once."""
+
 PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
 
 
@@ -42,8 +45,9 @@ class Way:
         return fake.drop(what, after=self.act == "drop after", **narrow)
 
 
-def ways(*, wait: Any, nonsense: Iterable[tuple[str, Any]] = ()) -> list[Way]:
-    """All of them. `wait`: the body of a 429 that says how long; `nonsense`: further answers of 200 that mean nothing."""
+def ways(*, wait: Any, no_wait: Any, nonsense: Iterable[tuple[str, Any]] = ()) -> list[Way]:
+    """All of them. `wait`: the body of a 429 that says how long, `no_wait` of one that does not; `nonsense`: more answers of 200 that mean
+    nothing."""
     return [
         Way("400", status=400),
         Way("401", status=401),
@@ -51,7 +55,7 @@ def ways(*, wait: Any, nonsense: Iterable[tuple[str, Any]] = ()) -> list[Way]:
         Way("404", status=404),
         Way("409", status=409, small=False),
         Way("429 with a wait", status=429, body=wait),
-        Way("429 without a wait", status=429, body=b"{}", small=False),
+        Way("429 without a wait", status=429, body=no_wait, small=False),
         Way("429 page", status=429, body=PAGE),
         Way("500", status=500, blind=True),
         Way("502 page", status=502, body=PAGE, blind=True),
@@ -78,7 +82,7 @@ def chosen(ways: Sequence[Way], *, without: Iterable[str] = ()) -> list[Way]:
 def slow_or_late(asked: Asked) -> Reply | None:
     """A script for the model. "slow": an answer in two parts; "late": one that begins after the typing sign; else the usual answer."""
     if asked.words.startswith("slow"):
-        return Reply([delta("One", role="assistant"), 0.7, delta(f" {asked.words}."), delta(finish="stop"), DONE])
+        return Reply([delta("One", role="assistant"), SLOW, delta(f" {asked.words}."), delta(finish="stop"), DONE])
     if asked.words.startswith("late"):
         return Reply([delta("", role="assistant"), 1.8, delta(f"Late {asked.words}."), delta(finish="stop"), DONE])
     return None

@@ -23,7 +23,11 @@ from tests.flow.on_discord import alone, check_bodies, check_log, served, until
 from tests.flow.seen import BOTH
 
 BEGUN = "…"
-WAYS = ways(wait={"retry_after": 1.0}, nonsense=[("id number", b'{"id": 5}'), ("id null", b'{"id": null}'), ("id word", b'{"id": "x"}')])
+WAYS = ways(
+    wait={"retry_after": 1.0},
+    no_wait=b'{"message": "You are being rate limited.", "code": 0}',
+    nonsense=[("id number", b'{"id": 5}'), ("id null", b'{"id": null}'), ("id word", b'{"id": "x"}')],
+)
 REFUSED_TOKEN = ("401", "429 page")
 """These mean the whole bot, and have tests of their own."""
 WALL = ("429 page",)

@@ -24,6 +24,7 @@ from tests.flow.seen import BOTH, until
 BEGUN = "…"
 WAYS = ways(
     wait={"parameters": {"retry_after": 1}},
+    no_wait="Too Many Requests",
     nonsense=[
         ("result number", {"ok": True, "result": 42}),
         ("result null", {"ok": True, "result": None}),
