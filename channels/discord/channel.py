@@ -31,7 +31,6 @@ from channels.base import (
     ChannelError,
     CommandInfo,
     Context,
-    Gone,
     Lost,
     NotSent,
     Pacing,
@@ -44,7 +43,7 @@ from channels.discord.admins import administers
 from channels.discord.bodies import Ticket, compose, naming, ticket_of
 from channels.discord.client import MISSING_INTENT, Client, Pace, gateway_of
 from channels.discord.commands import Registry
-from channels.discord.errors import expired, no_target, remedy, translate
+from channels.discord.errors import expired, no_target, translate
 from channels.discord.interactions import Interactions
 from channels.discord.marks import Marks
 from channels.discord.payloads import FAULTS, Channel, convert
@@ -101,7 +100,6 @@ class DiscordChannel:
         """Message id -> the ticket by which it was sent: it can be edited by that where the bot may not do it otherwise."""
         self._named: OrderedDict[str, str] = OrderedDict()
         """Message id -> the asker whom it names."""
-        self._closed_places: OrderedDict[Address, None] = OrderedDict()
 
     # --------------------------------------------------------------------------------------------------------------------- life
 
@@ -202,12 +200,12 @@ class DiscordChannel:
             return await self._surely(lambda: self._made(route, body), repeats)
         except ChannelError as error:
             if not ("message_reference" in body and no_target(error)):
-                raise self._fault(error, address) from None
+                raise translate(error) from None
         del body["message_reference"]
         try:
             return await self._surely(lambda: self._made(route, body), repeats)
         except ChannelError as error:
-            raise self._fault(error, address) from None
+            raise translate(error) from None
 
     async def _answer(self, address: Address, ticket: Ticket, body: dict[str, Any], nonce: str, *, follows: bool) -> str:
         """By the ticket; once it has expired, as a message in the chat that names the asker."""
@@ -219,7 +217,7 @@ class DiscordChannel:
                 message_id = await self._surely(lambda: self._made(original, body), _REPEATS)
         except ChannelError as error:
             if not expired(error):
-                raise self._fault(error, address) from None
+                raise translate(error) from None
         else:
             _remember(self._hooks, message_id, ticket)
             return message_id
@@ -253,7 +251,7 @@ class DiscordChannel:
                 await self._changed(self._hook(method, f"/messages/{message_id}", ticket), body)
             except ChannelError as error:
                 if not expired(error):
-                    raise self._fault(error, address) from None
+                    raise translate(error) from None
                 del self._hooks[message_id]
             else:
                 return
@@ -261,7 +259,7 @@ class DiscordChannel:
         try:
             await self._changed(route, body)
         except ChannelError as error:
-            raise self._fault(error, address) from None
+            raise translate(error) from None
 
     async def _changed(self, route: Route, body: Mapping[str, Any] | None) -> None:
         """Without a body: taken away. An edit is answered with its message, or it was nobody who knows about it that answered."""
@@ -274,7 +272,7 @@ class DiscordChannel:
         try:
             await self._http.send_typing(_channel_id(address))
         except ChannelError as error:
-            raise self._fault(error, address) from None
+            raise translate(error) from None
 
     def _hook(self, method: str, path: str, ticket: Ticket) -> Route:
         if self._application is None:
@@ -293,20 +291,6 @@ class DiscordChannel:
             except Unknown:
                 await asyncio.sleep(pause)
         return await action()
-
-    def _fault(self, error: ChannelError, address: Address) -> ChannelError:
-        fault = translate(error)
-        if isinstance(fault, Gone) and address not in self._closed_places:
-            _remember(self._closed_places, address, None)
-            log.warning(
-                "may not speak here",
-                channel=self.name,
-                chat=address.chat,
-                thread=address.thread,
-                problem=str(fault),
-                remedy=remedy(error),
-            )
-        return fault
 
     # ------------------------------------------------------------------------------------------------------------- who is admin
 

@@ -41,11 +41,7 @@ _REMEDIES = {
     50007: "the person takes no direct messages from this bot, or shares no server with it",
     50278: "the person shares no server with the bot",
 }
-
-
-def remedy(error: ChannelError) -> str:
-    """What the operator can do about a place where we may not speak; "" where there is nothing."""
-    return _REMEDIES.get(error.code, "") if isinstance(error, Refusal) else ""
+"""What the operator can do about a place where we may not speak."""
 
 
 def translate(error: ChannelError) -> ChannelError:
@@ -58,7 +54,8 @@ def translate(error: ChannelError) -> ChannelError:
     if error.code in _LOST:
         return Lost(text)
     if error.code in _GONE:
-        return Gone(text)
+        remedy = _REMEDIES.get(error.code)
+        return Gone(f"{text} ({remedy})" if remedy else text)
     if error.status in (400, 413):
         # Whatever else is wrong with a request of ours is most likely its content; as plain text it may pass.
         return Rejected(text)
