@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractResolver
 from discord.gateway import DiscordClientWebSocketResponse
 from discord.http import HTTPClient, Route
 from yarl import URL
@@ -56,9 +57,17 @@ class Refusal(ChannelError):
 class Http(HTTPClient):
     """One bot's connections, for as long as its channel lives. `open` and `close` may be called repeatedly."""
 
-    def __init__(self, *, proxy: str = "", read_seconds: float = READ_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        proxy: str = "",
+        read_seconds: float = READ_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        """`resolver`: who turns names into addresses; None: the system, asked in a thread."""
         super().__init__(None, proxy=proxy or None)  # type: ignore[arg-type]  # the loop: only the library's own request would need it
-        self._read_seconds, self._clock = read_seconds, clock
+        self._read_seconds, self._clock, self._resolver = read_seconds, clock, resolver
         self._session: aiohttp.ClientSession | None = None
         self._buckets: dict[str, str] = {}  # type: ignore[assignment]  # the library's has other values; its request is not called
         """Route -> the name of the bucket that Discord counts it in."""
@@ -75,7 +84,7 @@ class Http(HTTPClient):
     async def open(self) -> None:
         if self._session is None:
             # limit=0: sends of many chats never wait for each other here, the lanes pace them.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, resolver=self._resolver)
             self._session = aiohttp.ClientSession(
                 connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar(), ws_response_class=DiscordClientWebSocketResponse
             )

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractResolver
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
@@ -70,7 +71,7 @@ _refusal = msgspec.json.Decoder(_Refusal)
 class Transport(BaseRequest):
     """One bot's connections. `initialize` and `shutdown` may be called repeatedly."""
 
-    __slots__ = ("_api", "_files", "_host", "_idle_seconds", "_media_seconds", "_proxy", "_read_seconds", "_session", "_told")
+    __slots__ = ("_api", "_files", "_host", "_idle_seconds", "_media_seconds", "_proxy", "_read_seconds", "_resolver", "_session", "_told")
 
     def __init__(
         self,
@@ -81,13 +82,16 @@ class Transport(BaseRequest):
         read_seconds: float = 20.0,
         media_seconds: float = 120.0,
         idle_seconds: float = IDLE_SECONDS,
+        resolver: AbstractResolver | None = None,
     ) -> None:
+        """`resolver`: who turns names into addresses; None: the system, asked in a thread."""
         base = api_base.rstrip("/")
         self._api = f"{base}/bot{token}"
         self._files = f"{base}/file/bot{token}"
         self._host = urlsplit(base).hostname or ""
         self._proxy = proxy or None
         self._read_seconds, self._media_seconds, self._idle_seconds = read_seconds, media_seconds, idle_seconds
+        self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
         self._told = ("", 0.0)
         """The Date of the newest answer, and when that was by our clock."""
@@ -99,7 +103,7 @@ class Transport(BaseRequest):
     async def initialize(self) -> None:
         if self._session is None:
             # limit=0: sends of many chats never wait for each other here, the lanes pace them.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._idle_seconds)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._idle_seconds, resolver=self._resolver)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
 
     async def shutdown(self) -> None:

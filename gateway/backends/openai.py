@@ -21,6 +21,7 @@ from typing import Literal
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from channels.settings import Secret
@@ -33,6 +34,8 @@ from gateway.message import ChatMessage, Request
 
 CONNECT_TIMEOUT = 15.0
 """Seconds for one TCP connection."""
+REACH_TIMEOUT = 30.0
+"""Seconds for a connection from the name to the end of TLS, the proxy's part included."""
 REST_TIMEOUT = 10.0
 """Seconds for the rest of an answer that is complete (usage, [DONE]), for the body of a refusal and for `check`."""
 MAX_REFUSAL = 64 * 1024
@@ -85,15 +88,17 @@ class OpenAI:
         reasoning: Literal["drop", "send"] = "drop",
         env: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.time,
+        resolver: AbstractResolver | None = None,
     ) -> None:
         """`reasoning`: whether a model's thoughts go back to it within a tool loop; some servers want that, others refuse it.
+        `resolver`: who turns names into addresses; None: the system, asked in a thread.
 
         User and password in `base_url` become Basic authorization, unless there is a key. Raises StartError for a proxy variable in `env`
         that cannot be used.
         """
         self._rest_timeout = rest_timeout
         self._reasoning = reasoning
-        self._env, self._clock = env, clock
+        self._env, self._clock, self._resolver = env, clock, resolver
         self._session: aiohttp.ClientSession | None = None
         self._aim(base_url, model, api_key, first_token_timeout, idle_timeout)
 
@@ -228,8 +233,8 @@ class OpenAI:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 # Most servers close a connection that is idle for 5 s; a question must not meet that.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, resolver=self._resolver),
+                timeout=aiohttp.ClientTimeout(total=None, connect=REACH_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
