@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.crash.lives import Life
 from tests.crash.moments import Deck, reachable
 from tests.crash.report import Report
+from tests.crash.rivals import IDLE, LIMIT, MOMENTS, Moment, Trial, trial
 from tests.crash.round import Outcome, run, ways
 
 ENOUGH = 200
@@ -37,7 +38,7 @@ def arguments() -> argparse.Namespace:
 async def main(args: argparse.Namespace) -> int:
     channels = tuple(args.channels.split(","))
     began = time.monotonic()
-    places = {place for way in ways(channels) for place in reachable(way.channels, webhook=way.webhook)}
+    places = {place for way in ways(channels) for place in reachable(way.channels, webhook=way.webhook, streamed=way.streamed)}
     report, deck = Report(places), Deck(args.seed)
     base = Path(tempfile.mkdtemp(prefix="parlour-crash-"))
     done = 0
@@ -62,13 +63,30 @@ async def main(args: argparse.Namespace) -> int:
         _keep(folder, outcome, keep=args.keep)
         number += 1
     missing = report.unreached() if args.kills >= ENOUGH else []
+    trials = [(moment, streamed, await _trial(base, moment, streamed=streamed)) for streamed in (True, False) for moment in MOMENTS]
     print(report.table())
+    print(f"five turns in flight on each network, kill -9, {IDLE} idle chats on each (limit {LIMIT:g} s)")
+    for moment, streamed, each in trials:
+        name = f"{moment}, {'streaming' if streamed else 'streaming off'}: answered after; sent to idle chats; faults"
+        print(f"  {name:<76} {max(each.seconds.values()):>5.2f} s {each.idle:>2} {len(each.faults):>2}")
+    failed = any(each.faults or each.idle or max(each.seconds.values()) > LIMIT for _, _, each in trials)
     print(f"  {'seed':<76} {args.seed or '(none)':>10}\n  {'seconds':<76} {time.monotonic() - began:>10.0f}")
     if missing:
         print(f"named places that were never reached: {', '.join(missing)}")
-    if not report.faults() and not args.keep:
+    bad = bool(report.faults() or missing or failed)
+    if not bad and not args.keep:
         shutil.rmtree(base)
-    return 1 if report.faults() or missing else 0
+    return 1 if bad else 0
+
+
+async def _trial(base: Path, moment: Moment, *, streamed: bool) -> Trial:
+    folder = Path(tempfile.mkdtemp(prefix="rivals-", dir=base))
+    done = await trial(folder, moment, streamed=streamed)
+    if done.faults:
+        print("\n".join(map(str, done.faults)) + f"\nkept: {folder}", flush=True)
+    else:
+        shutil.rmtree(folder)
+    return done
 
 
 def _keep(folder: Path, outcome: Outcome, *, keep: bool) -> None:

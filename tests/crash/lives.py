@@ -62,6 +62,8 @@ class Lives:
             self.torn += tear(self.daemon.data, self.dice)
         if plan.name.startswith("segment") or self.dice.random() < 0.1:
             age(self.daemon.data)
+        if (" delete" in f" {plan.name}" and plan.name.endswith(tuple(self.talk.networks))) or plan.name.endswith(" delete"):
+            await self._cut_long_answers(plan.name.partition(" ")[0] if plan.moment == CALL else plan.name.rpartition(" ")[2])
         began = time.monotonic()
         await self.begin(plan)
         assert self.daemon.process is not None
@@ -76,6 +78,18 @@ class Lives:
         self.past.append(Life(began, time.monotonic(), plan, struck, end.result()))
         if end.result() not in CODES:
             raise AssertionError(f"exit code {end.result()} after {plan}:\n{self.daemon.text()[-3000:]}")
+
+    async def _cut_long_answers(self, network: str) -> None:
+        """A life in which answers in several messages are cut: the next ones are shorter, and there are messages to take away."""
+        plan = Plan(MODEL)
+        began = time.monotonic()
+        await self.begin()
+        assert self.daemon.process is not None
+        end = asyncio.ensure_future(self.daemon.process.wait())
+        said = self.crowd.long(network)
+        await self._until(lambda: any(sum(f"{each.tag}." in text for text in self.talk.visible(each.place)) > 1 for each in said), end)
+        await self._end(plan, end)
+        self.past.append(Life(began, time.monotonic(), plan, True, end.result()))
 
     def _hold(self, plan: Plan) -> Held | None:
         if plan.moment != CALL:
@@ -133,7 +147,9 @@ class Lives:
             self._visits.add(task)
         elif name.startswith("marks"):
             self.crowd.newcomer()
-        elif name.startswith(("slash", "rename", "append", "reply")):
+        elif name.startswith("slash"):
+            self.crowd.slash()
+        elif name.startswith(("rename", "append", "reply")):
             for person in self.dice.sample(self.crowd.people, k=min(3, len(self.crowd.people))):
                 if person.commands:
                     person.steer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from channels.failpoints import names
@@ -51,14 +51,21 @@ class Plan:
         return f"{self.moment}{what}{which}{' before its effect' if self.before else ''}, {self.how}"
 
 
-def reachable(channels: Sequence[str], *, webhook: bool) -> list[str]:
-    """The places that a daemon with these channels can come to."""
+def reachable(channels: Sequence[str], *, webhook: bool, streamed: Mapping[str, bool]) -> list[str]:
+    """The places that a daemon with these channels can come to. `streamed`: where answers grow."""
+    growing = {
+        f"{call} {when} {name}" for call in ("edit", "delete") for when in ("before", "after") for name in channels if streamed[name]
+    }
+    if any(streamed[name] for name in channels):
+        growing |= {"placed before", "placed after"}
     found = []
     for name in names():
         if name in ELSEWHERE | (POLLING if webhook else WEBHOOK):
             continue
         only = next((network for start, network in NETWORK_OF.items() if name.startswith(start)), "")
         last = name.rpartition(" ")[2]
+        if name.startswith(("edit", "delete", "placed")) and name not in growing:
+            continue
         if (only and only not in channels) or (last in {"telegram", "discord"} and last not in channels):
             continue
         found.append(name)

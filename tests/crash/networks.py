@@ -80,8 +80,9 @@ class Network(Protocol):
 
     async def wait_for(self, predicate: Callable[[], T], timeout: float, place: Place | None = None) -> T: ...
 
-    def hold(self, method: str, *, before: bool, chat: int | None = None, skip: int = 0) -> Held:
-        """Withhold the answer to a call (one of `methods`), or with `before` its effect too; the first `skip` of them pass."""
+    def hold(self, method: str, *, before: bool, chat: int | None = None, skip: int = 0, ending: str = "") -> Held:
+        """Withhold the answer to a call (one of `methods`), or with `before` its effect too; the first `skip` of them pass. `ending`: only
+        one whose text ends so."""
 
     def requests(self, place: Place) -> list[Request]:
         """All calls about a chat so far."""
@@ -141,8 +142,14 @@ class OnTelegram:
     async def wait_for(self, predicate: Callable[[], T], timeout: float, place: Place | None = None) -> T:
         return await self.tg.wait_for(predicate, timeout, chat=place.chat if place else None)
 
-    def hold(self, method: str, *, before: bool, chat: int | None = None, skip: int = 0) -> Held:
-        return self.tg.hold(self.methods[method], before=before, chat=chat, when=after(skip))
+    def hold(self, method: str, *, before: bool, chat: int | None = None, skip: int = 0, ending: str = "") -> Held:
+        passes = after(skip)
+        return self.tg.hold(
+            self.methods[method],
+            before=before,
+            chat=chat,
+            when=lambda params: str(params.get("text", "")).endswith(ending) and passes(params),
+        )
 
     def requests(self, place: Place) -> list[Request]:
         return [
@@ -219,8 +226,11 @@ class OnDiscord:
     async def wait_for(self, predicate: Callable[[], T], timeout: float, place: Place | None = None) -> T:
         return await self.dc.wait_for(predicate, timeout, channel=place.chat if place else None)
 
-    def hold(self, method: str, *, before: bool, chat: int | None = None, skip: int = 0) -> Held:
-        return self.dc.hold(self.methods[method], before=before, channel=chat, when=after(skip))
+    def hold(self, method: str, *, before: bool, chat: int | None = None, skip: int = 0, ending: str = "") -> Held:
+        passes = after(skip)
+        return self.dc.hold(
+            self.methods[method], before=before, channel=chat, when=lambda call: call.content.endswith(ending) and passes(call)
+        )
 
     def requests(self, place: Place) -> list[Request]:
         return [

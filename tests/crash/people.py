@@ -40,8 +40,8 @@ class Person:
         """`commands`: which ones, as words of `_command`; "" for none. `ways`: how they are given. `pause`: seconds between bursts, at
         most."""
         self.talk, self.place, self.dice = talk, place, dice
-        self._bursts, self._long, self.commands, self._pause = bursts, long, commands.split(), pause
-        self._ways = ways.split()
+        self._bursts, self.long, self.commands, self._pause = bursts, long, commands.split(), pause
+        self.ways = ways.split()
         self._names = ["main"]
         self._said: list[Said] = []
 
@@ -53,16 +53,16 @@ class Person:
                 if self.commands and self.dice.random() < 0.45:
                     self.steer()
                 else:
-                    last = self.talk.ask(self.place, long=self._long and self.dice.random() < 0.6)
+                    last = self.talk.ask(self.place, long=self.long and self.dice.random() < 0.6)
                     self._said.append(last)
                     if self._bursts > 1 and self.dice.random() < 0.15:
                         self.talk.edit(last)
             if last is not None and self.dice.random() < 0.8:
                 await self.talk.wait(last, 10.0)
 
-    def steer(self) -> None:
+    def steer(self, way: str = "") -> None:
         """Give a command, one way or another."""
-        way, command = self.dice.choice(self._ways), self._command()
+        way, command = way or self.dice.choice(self.ways), self._command()
         said: Said | None = None
         if way == "button":
             said = self.talk.press(self.place, f"/switch {self.dice.choice(self._names[-4:])}")
@@ -82,6 +82,9 @@ class Person:
         """A conversation that is not the current one; one that does not exist where there is no other. Only where nothing is lost."""
         account = Account(self._said) if self._said else None
         others = sorted(set(account.books) - {account.current}) if account else []
+        if account and account.current and not others:
+            others = [account.current]
+            self._said.append(self.talk.say(self.place, f"/fork f{len(self.talk.said)}"))
         said = self.talk.say(self.place, f"/forget {self.dice.choice(others or ['nothing'])} yes")
         self._said.append(said)
         return said
@@ -195,6 +198,16 @@ class Crowd:
         if dc.dc.gateway.live and self._newcomers < 300:
             self.talk.ask(Place("discord", dc.dc.dm(NEWCOMERS + self._newcomers)))
             self._newcomers += 1
+
+    def slash(self) -> None:
+        """Somebody uses Discord's menu."""
+        able = [person for person in self.people if "slash" in person.ways]
+        if able:
+            self._dice.choice(able).steer("slash")
+
+    def long(self, network: str) -> list[Said]:
+        """Those who like long answers there ask for one each."""
+        return [person.talk.ask(person.place, long=True) for person in self.people if person.long and person.place.network == network][:5]
 
     def forget(self) -> None:
         """One of the forgetful deletes everything."""

@@ -20,7 +20,7 @@ from tests.crash.networks import Network, OnDiscord, OnTelegram
 from tests.crash.people import Crowd, quiet
 from tests.crash.records import taken, unfinished
 from tests.crash.story import story
-from tests.crash.talk import SESSIONS, Talk
+from tests.crash.talk import SESSIONS, Said, Talk
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.openai import FakeModel
 from tests.fakes.telegram import FakeTelegram
@@ -28,6 +28,7 @@ from tests.flow.daemon import KEY, TOKEN, Daemon, free_port
 from tests.flow.on_discord import table
 from tests.flow.people import config
 
+OPEN = 'direct = "open"\ngroups = "open"'
 SETTLED = 90.0
 """Seconds within which everything that was said must be finished, once nobody kills any more."""
 BAD = ("Traceback", "turn failed", "put aside", "command failed", "task failed", "never retrieved", "reading failed", "lane broke")
@@ -41,6 +42,12 @@ class Way:
     channels: tuple[str, ...] = ("telegram", "discord")
     webhook: bool = False
     streamed: Mapping[str, bool] = field(default_factory=lambda: {"telegram": True, "discord": True})
+
+    def makes(self, network: str, method: str) -> bool:
+        """Whether the daemon makes such calls."""
+        if method in {"edit", "delete"}:
+            return self.streamed[network]
+        return not (network == "telegram" and method == "read" and self.webhook)
 
     def __str__(self) -> str:
         streams = [f"{name} {'streaming' if self.streamed[name] else 'streaming off'}" for name in self.channels]
@@ -66,18 +73,17 @@ class Outcome:
 
 
 @asynccontextmanager
-async def stage(folder: Path, way: Way, crowd: Callable[[Talk], Crowd]) -> AsyncIterator[tuple[Talk, Crowd, Daemon]]:
-    """The fakes, whoever talks, and a daemon that is not started yet."""
+async def stage(folder: Path, way: Way, rules: Callable[[Talk], str] = lambda talk: OPEN) -> AsyncIterator[tuple[Talk, Daemon]]:
+    """The fakes, and a daemon that is not started yet. `rules`: the config's table of who may speak."""
     async with FakeTelegram(token=TOKEN) as tg, FakeDiscord() as dc, FakeModel(api_key=KEY) as model:
         every: dict[str, Network] = {"telegram": OnTelegram(tg), "discord": OnDiscord(dc)}
         talk = Talk({name: every[name] for name in way.channels}, model)
-        people = crowd(talk)
         text = config(
             tg,
             model,
             streaming="edit" if way.streamed["telegram"] else "off",
             webhook_port=free_port() if way.webhook else 0,
-            access=people.rules(),
+            access=rules(talk),
             sessions=SESSIONS,
             more=table(dc, streaming="edit" if way.streamed["discord"] else "off") if "discord" in way.channels else "",
         )
@@ -86,7 +92,7 @@ async def stage(folder: Path, way: Way, crowd: Callable[[Talk], Crowd]) -> Async
         text = text.replace('budget = "8s"', 'budget = "2s"').replace('poll_timeout = "5s"', 'poll_timeout = "2s"')
         daemon = Daemon(folder, text, env={"PARLOUR_DISCORD_TOKEN": dc.token})
         try:
-            yield talk, people, daemon
+            yield talk, daemon
         finally:
             if daemon.process is not None and daemon.process.returncode is None:
                 await daemon.kill()
@@ -94,15 +100,23 @@ async def stage(folder: Path, way: Way, crowd: Callable[[Talk], Crowd]) -> Async
 
 async def run(folder: Path, seed: str, deck: Deck, way: Way, chats: int, kills: int, tell: Callable[[Life], None]) -> Outcome:
     """The whole round. The folder stays as it is at the end."""
-    async with stage(folder, way, lambda talk: Crowd(talk, seed, chats)) as (talk, crowd, daemon):
+    crowds: list[Crowd] = []
+
+    def rules(talk: Talk) -> str:
+        crowds.append(Crowd(talk, seed, chats))
+        return crowds[0].rules()
+
+    async with stage(folder, way, rules) as (talk, daemon):
+        crowd = crowds[0]
         lives = Lives(daemon, talk, crowd, random.Random(f"{seed} lives"))
         for _ in range(3):
             age(daemon.data)
         await lives.begin(ready=True)
-        await meet(talk, crowd)
+        await online(talk)
+        await meet(talk, quiet(crowd.people))
         await daemon.kill()
-        places = reachable(way.channels, webhook=way.webhook)
-        calls = [f"{name} {method}" for name, network in talk.networks.items() for method in network.methods]
+        places = reachable(way.channels, webhook=way.webhook, streamed=way.streamed)
+        calls = [f"{name} {method}" for name, network in talk.networks.items() for method in network.methods if way.makes(name, method)]
         ending = asyncio.Event()
         async with asyncio.TaskGroup() as talking:
             for person in crowd.people:
@@ -132,13 +146,16 @@ async def run(folder: Path, seed: str, deck: Deck, way: Way, chats: int, kills: 
         return Outcome(way, lives.past, audit.counts + Counter({"torn tails": lives.torn}), faults, lives.reached(), stories)
 
 
-async def meet(talk: Talk, crowd: Crowd) -> None:
-    """Everybody says a first thing and is answered: of a direct chat on Discord in which somebody wrote for the first time while nobody
-    listened, nothing tells."""
+async def online(talk: Talk) -> None:
+    """Until Discord has somebody to tell things."""
     dc = talk.networks.get("discord")
     if isinstance(dc, OnDiscord):
         await dc.dc.online(20)
-    for said in quiet(crowd.people):
+
+
+async def meet(talk: Talk, first: Sequence[Said]) -> None:
+    """Until all of these are answered."""
+    for said in first:
         if not await talk.wait(said, 30):
             raise AssertionError(f"no answer to the first words: {said}")
 

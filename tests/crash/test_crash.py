@@ -25,4 +25,4 @@ async def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     assert len(outcome.lives) == KILLS
     assert outcome.counts["inputs"] > 5 * CHATS
     # At each place once in a life that is not cut; the rest is the long form's.
-    assert len(set(reachable(Way().channels, webhook=False)) & set(outcome.reached)) > 40
+    assert len(set(reachable(Way().channels, webhook=False, streamed=Way().streamed)) & set(outcome.reached)) > 40
