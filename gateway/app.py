@@ -46,6 +46,7 @@ from gateway.operations import Operations
 from gateway.outbox import Outbox
 from gateway.outbox.counted import counted
 from gateway.overview import Overview
+from gateway.power import PowerLog, begin
 from gateway.pulse import Pulse
 from gateway.retention import Retention
 from gateway.router import Router
@@ -125,7 +126,7 @@ class Daemon:
         options = config.sessions
         self.metrics = Metrics()
         damage = self.metrics.damage
-        self.writer = Writer()
+        self.writer = Writer(PowerLog(folder) if options.durability == "power" else None)
         self.inbox = Inbox(folder / "journal", self.writer, clock=time.time, damage=damage)
         self.store = open_store(folder, self.writer, damage)
         self.sessions = SessionManager(
@@ -256,6 +257,7 @@ class Daemon:
 
         self._closers.append(unlock)
         self._closers.append(self.writer.close)
+        await wrap(begin)(self.config.data_dir, self.metrics.damage, durable=self.writer.durable)
         for kept in map(self.config.data_dir.joinpath, CHANNELS):  # whoever else keeps files looks after its own
             if kept.is_dir():
                 await wrap(tighten)(kept, lambda path: None)

@@ -1,7 +1,9 @@
-"""The ground floor of everything on disk: private files and folders, files that appear whole, and the folder's lock.
+"""The ground floor of everything on disk: private files and folders, files that appear whole, syncing, and the folder's lock.
 
 It knows no formats: bytes, paths and sizes. Appending is the job of `gateway.writer`, lines and their repair that of `gateway.lines`.
-Called by those two, `gateway.store` and `gateway.segments`; `lock_folder` by `gateway.app`.
+Called by those two, `gateway.power` and `gateway.redo`, `gateway.store` and `gateway.segments`; `lock_folder` by `gateway.app`.
+
+`durable` means: on the medium when the call returns, the name included. Without it a power cut may take it back.
 
 Private means: folders 0700, files 0600 whatever the umask, no symbolic link followed at the last step, nothing handed to a child process.
 Everything here blocks; on the loop it runs through `aiofiles.os.wrap`.
@@ -9,6 +11,7 @@ Everything here blocks; on the loop it runs through `aiofiles.os.wrap`.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -28,6 +31,9 @@ log = structlog.get_logger(__name__)
 
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """O_NONBLOCK: a named pipe in our place is an error, not a wait for ever. It means nothing for a file."""
+
+REPLACED = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})
+"""What opening a file of ours says where something else is in its place: a folder, a link, a pipe, a socket. No waiting helps."""
 
 NEW = ".new-"
 """How the name of an unfinished file begins. One that is found at start is a crash's, and is removed."""
@@ -51,29 +57,50 @@ def create_private(path: Path, flags: int) -> int:
     return fd
 
 
-def open_or_create(path: Path, flags: int) -> int:
-    """A descriptor of a file that is made, with its folders, where it is not there."""
+def open_or_create(path: Path, flags: int, *, durable: bool = False) -> int:
+    """A descriptor of a file that is made, with its folders, where it is not there. `durable`: the folders are; the file is still empty."""
     try:
         return open_private(path, flags)
     except FileNotFoundError:
-        make_folder(path.parent)
+        make_folder(path.parent, durable=durable)
     try:
         return create_private(path, flags)
     except FileExistsError:
         return open_private(path, flags)
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, *, durable: bool = False) -> None:
     """The folder and those above it, as far as they are missing, each 0700. One that is there stays as it is."""
+    if not durable:
+        _make_folder(path)
+        return
+    with _making:  # who finds the folder there waits for whoever is just making it
+        for made in _make_folder(path):
+            try:
+                sync_folder(made.parent)
+            except OSError:
+                with suppress(OSError):
+                    os.rmdir(path)
+                raise
+
+
+_making = threading.Lock()
+
+
+def _make_folder(path: Path) -> list[Path]:
+    """Those that were made, the uppermost first."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
-        return
+        return []
     except FileNotFoundError:
-        make_folder(path.parent)
+        above = _make_folder(path.parent)
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
+    else:
+        above = []
     os.chmod(path, 0o700)
+    return [*above, path]
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -87,17 +114,19 @@ _placing = threading.Lock()
 
 
 @contextmanager
-def new_file(path: Path, *, replace: bool = False) -> Iterator[int]:
+def new_file(path: Path, *, replace: bool = False, durable: bool = False) -> Iterator[int]:
     """A file that appears whole or not at all: the body writes into a temporary one beside it, the end of the body gives it its name.
 
     Raises FileExistsError where the name is taken and `replace` is False; nothing is ever overwritten then.
     """
-    make_folder(path.parent)
+    make_folder(path.parent, durable=durable)
     temporary = path.parent / f"{NEW}{secrets.token_hex(8)}"
     fd = create_private(temporary, os.O_WRONLY)
     try:
         try:
             yield fd
+            if durable:
+                os.fsync(fd)
         finally:
             os.close(fd)
         reach("rename before", path)
@@ -106,6 +135,13 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[int]:
         else:
             _place(temporary, path)
         reach("rename after", path)
+        if durable:
+            try:
+                sync_folder(path.parent)
+            except OSError:
+                if not replace:
+                    os.unlink(path)
+                raise
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -152,6 +188,46 @@ def _close_to_others(path: Path, info: os.stat_result) -> None:
         os.chmod(path, 0o700 if stat.S_ISDIR(info.st_mode) else 0o600)
     except PermissionError:
         log.warning("file is open to others", file=str(path), mode=oct(stat.S_IMODE(info.st_mode)))
+
+
+# -------------------------------------------------------------------------------------------------------------------- power cuts
+
+
+def sync_file(path: Path) -> None:
+    """What stands in the file now is on the medium when this returns; its name need not be. Raises OSError."""
+    fd = open_private(path, os.O_RDONLY)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(path: Path) -> None:
+    """The names in the folder are on the medium: files that were made, renamed, removed. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system on which folders cannot be synced, and need not be
+            raise
+    finally:
+        os.close(fd)
+
+
+def sync_all(folder: Path) -> None:
+    """Everything on the file system of `folder` is on the medium, whoever wrote it. Raises OSError."""
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):  # not Linux
+        os.sync()
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if syncfs(fd):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(fd)
 
 
 # ---------------------------------------------------------------------------------------------------------------------------- lock

@@ -69,7 +69,7 @@ class Journal:
 
     async def open(self) -> list[Record]:
         """Repair, read, delete what is old; gives all records about unfinished inputs, in order. Raises OSError."""
-        loaded = await self._threads.hop(load, self._folder, damage=self._damage)
+        loaded = await self._threads.hop(load, self._folder, durable=self._writer.durable, damage=self._damage)
         where, records = await self._threads.hop(unfinished, loaded)
         self.aside = await self._threads.hop(set_aside, loaded)
         for each in loaded:
@@ -169,6 +169,7 @@ class Journal:
                 if oldest.sealed is None or last >= now - self._horizon or oldest in self._open.values():
                     break
                 try:
+                    await self._writer.empty_log()
                     await self._threads.hop(delete, oldest.path)
                 except OSError as error:
                     log.warning("old segment not deleted", file=str(oldest.path), why=str(error))
@@ -186,14 +187,15 @@ class Journal:
         if self._segments and self._segments[-1].size:
             self._next(int(self._clock() // DAY))
         await self._writer.flush()
+        await self._writer.empty_log()
         async with self._tidying:
             for segment in self._segments[:-1]:
                 if segment.sealed is None:
                     await self._seal(segment)
                 with suppress(FileNotFoundError):
-                    if await self._threads.hop(rewrite, segment.path, change):
+                    if await self._threads.hop(rewrite, segment.path, change, durable=self._writer.durable):
                         facts = await self._threads.hop(gather, segment.path)
                         segment.size = (await self._threads.hop(os.stat, segment.path)).st_size
                         segment.sealed = facts.seal(segment.size)
                         await self._threads.hop(write_sidecar, segment.path, segment.sealed)
-            await self._threads.hop(drop_torn, self._folder)
+            await self._threads.hop(drop_torn, self._folder, durable=self._writer.durable)

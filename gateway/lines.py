@@ -115,7 +115,8 @@ def repair_tail(path: Path, damage: Damage | None = None) -> int:
     """Make the file end with a whole line, and give its size. By the holder of the folder's lock, before anything is appended to it.
 
     A last fragment that is a whole record only lacks its newline, and gets it. Any other goes to `NAME.torn`, then the file is cut before
-    it. Killed in between, it is set aside twice, never lost. Raises FileNotFoundError, OSError.
+    it. Killed in between, it is set aside twice, never lost. A repair is synced: what is appended behind it is logged by its place
+    (`gateway.redo`). Raises FileNotFoundError, OSError.
     """
     fd = open_private(path, os.O_RDWR)
     try:
@@ -125,11 +126,13 @@ def repair_tail(path: Path, damage: Damage | None = None) -> int:
             return size
         if size - good <= _FRAGMENT and is_record(read_exactly(fd, size - good, good)):
             os.pwrite(fd, b"\n", size)
+            os.fdatasync(fd)
             return size + 1
         reach("repair before", path)
-        _set_aside(fd, good, size, path.with_suffix(".torn"))
+        set_aside(fd, good, size, path.with_suffix(".torn"))
         reach("repair between", path)
         os.ftruncate(fd, good)
+        os.fdatasync(fd)
         reach("repair after", path)
         if damage is not None:
             damage.torn()
@@ -139,7 +142,8 @@ def repair_tail(path: Path, damage: Damage | None = None) -> int:
         os.close(fd)
 
 
-def _set_aside(fd: int, start: int, end: int, torn: Path) -> None:
+def set_aside(fd: int, start: int, end: int, torn: Path) -> None:
+    """Append the bytes `[start, end)` of `fd` to `torn`, and a newline. Raises OSError, with `torn` as it was."""
     out = open_or_create(torn, os.O_WRONLY | os.O_APPEND)
     before = os.fstat(out).st_size
     try:

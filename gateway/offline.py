@@ -16,11 +16,12 @@ import msgspec
 
 from gateway.app import open_store
 from gateway.config import is_data
-from gateway.disk import lock_folder
+from gateway.disk import lock_folder, sync_all
 from gateway.errors import ParlourError
 from gateway.inbox import Inbox
 from gateway.operations import Operations
 from gateway.options import Sessions
+from gateway.power import begin
 from gateway.sessions import SessionManager
 from gateway.writer import Writer
 
@@ -49,6 +50,7 @@ async def _opened(folder: Path) -> AsyncIterator[Operations]:
     lock = lock_folder(folder)
     writer = Writer()
     try:
+        begin(folder, durable=False)
         store = open_store(folder, writer)
         try:
             await store.open()
@@ -62,6 +64,7 @@ async def _opened(folder: Path) -> AsyncIterator[Operations]:
             )
             yield Operations(sessions, store, _Journal(folder / "journal", writer))
             await sessions.close()
+            sync_all(folder)  # what is said to be deleted is, whatever the daemon is set to
         finally:
             await store.close()
     finally:

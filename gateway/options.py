@@ -62,7 +62,8 @@ class Sessions(msgspec.Struct, frozen=True):
     cache: Bytes = Bytes(64 * 2**20)
     history_messages: Count = 200
     history_tokens: Count = 16000
-    durability: Literal["process"] = "process"
+    durability: Literal["process", "power"] = "process"
+    """What an acknowledged line outlives: the process, or a power cut."""
     group_scope: Literal["chat", "user"] = "chat"
     waiting: Count = 50
 

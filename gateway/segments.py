@@ -19,7 +19,7 @@ from typing import NamedTuple
 import structlog
 
 from channels.failpoints import reach
-from gateway.disk import NEW, make_folder, new_file, open_private, tighten, write_all
+from gateway.disk import NEW, make_folder, new_file, open_private, sync_folder, tighten, write_all
 from gateway.lines import UNREADABLE, forwards, read_exactly, repair_tail
 from gateway.metrics import Damage
 from gateway.records import ACCEPTED, FINISHED, SET_ASIDE, Aside, Ended, Facts, Opened, Record, Sealed, decode_record, mark
@@ -98,7 +98,7 @@ def write_sidecar(path: Path, sealed: Sealed) -> None:
         log.warning("no sidecar written", file=str(path), why=str(error))
 
 
-def rewrite(path: Path, change: Callable[[bytes, Record | None], bytes]) -> bool:
+def rewrite(path: Path, change: Callable[[bytes, Record | None], bytes], *, durable: bool = False) -> bool:
     """Each line replaced by what `change` makes of it, in a copy that takes the segment's place; False where nothing changes."""
     old: list[bytes] = []
     new: list[bytes] = []
@@ -115,7 +115,7 @@ def rewrite(path: Path, change: Callable[[bytes, Record | None], bytes]) -> bool
         os.close(fd)
     if old == new:
         return False
-    with new_file(path, replace=True) as out:
+    with new_file(path, replace=True, durable=durable) as out:
         write_all(out, b"".join(new))
     return True
 
@@ -127,11 +127,11 @@ class Loaded(NamedTuple):
     sealed: Sealed
 
 
-def load(folder: Path, *, look: bool = False, damage: Damage | None = None) -> list[Loaded]:
+def load(folder: Path, *, look: bool = False, durable: bool = False, damage: Damage | None = None) -> list[Loaded]:
     """All segments, oldest first, repaired. Reads the newest one, and those without a good sidecar, which get one. With `look` nothing is
     repaired and nothing written: for whoever does not hold the folder's lock."""
     if not look:
-        make_folder(folder)
+        make_folder(folder, durable=durable)
         tighten(folder, lambda path: path.unlink() if path.name.startswith(NEW) else None)
     numbers = sorted((int(match[1]), name) for name in os.listdir(folder) if (match := _SEGMENT.fullmatch(name)))
     kept = {Path(name).stem for _, name in numbers}
@@ -194,6 +194,8 @@ def delete(path: Path) -> None:
     reach("segment delete after")
 
 
-def drop_torn(folder: Path) -> None:
+def drop_torn(folder: Path, *, durable: bool = False) -> None:
     for path in folder.glob("*.torn"):
         path.unlink(missing_ok=True)
+    if durable:
+        sync_folder(folder)

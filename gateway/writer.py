@@ -1,4 +1,4 @@
-"""The one writer: every append of the house, in batches, off the loop.
+"""The one writer: every append of the house, in batches, off the loop; with a power log (`gateway.power`) safe from power cuts too.
 
 It does not know what it appends; it neither reads files nor repairs them. Called by `gateway.store.jsonl`, `gateway.inbox`, the access log.
 """
@@ -17,6 +17,11 @@ import aiofiles.os
 
 from channels.failpoints import reach
 from gateway.disk import open_or_create, open_private, write_all
+from gateway.power import PowerLog
+from gateway.threads import Threads
+
+RETRY = 30.0
+"""Seconds until a power log that could not be emptied is tried again."""
 
 
 class Overtaken(OSError):
@@ -50,12 +55,13 @@ class _Append:
 class _Group:
     """All appends of one batch to one file: written as one, so that they stand or fall together."""
 
-    __slots__ = ("appends", "create", "expect", "fence", "path")
+    __slots__ = ("appends", "create", "data", "expect", "fence", "path")
 
     def __init__(self, first: _Append) -> None:
         self.path, self.create, self.fence = first.path, first.create, first.fence
         self.expect = first.fence.size if first.fence else -1
         self.appends = [first]
+        self.data = b""
 
 
 class Writer:
@@ -64,10 +70,11 @@ class Writer:
     `append` fixes the order at the call. A batch is one hop to one thread; in it the journal's files are written before all others, each
     file by open, one write, close: no handle is kept and nothing is buffered. Every file has its own result. A write that comes short
     (full disk, limit, broken medium) is cut back to the size before it; its waiters get the OSError, and the next append to that file is
-    tried like any other. Done means: with the kernel.
+    tried like any other. Done means: with the kernel; with a power log: on the medium.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, power: PowerLog | None = None) -> None:
+        self._power = power
         self._journal: list[_Append] = []
         self._others: list[_Append] = []
         self._flying: list[_Append] = []
@@ -80,6 +87,14 @@ class Writer:
         self._write = aiofiles.os.wrap(self._write_batch)
         self._uncut: dict[Path, int] = {}
         """Files that could not be cut back, with their good size. Nothing is appended to one before it is cut."""
+        self._retiring: asyncio.Task[None] | None = None
+        self._retire_at = 0.0
+        self._threads = Threads(1, "power")
+
+    @property
+    def durable(self) -> bool:
+        """What is done is on the medium: whoever makes files beside the writer has to see to it as well."""
+        return self._power is not None
 
     def append(
         self, path: Path, data: bytes, *, journal: bool = False, create: bool = True, fence: Fence | None = None
@@ -110,14 +125,39 @@ class Writer:
             return
         await asyncio.shield(landed)
 
+    async def empty_log(self) -> None:
+        """No copy of what was appended before this call is in the power log any more: called before a file is deleted or replaced, by
+        whoever sees to it that nothing is appended to that one meanwhile. Raises OSError."""
+        if self._power is not None:
+            await self.flush()
+            await self._threads.hop(self._power.empty)
+
     async def close(self) -> None:
         """Write what waits, then refuse. Safe to call twice."""
+        if self._closed:
+            return
         self._closed = True
         if self._task is not None:
             await asyncio.shield(self._task)
+        if self._retiring is not None:
+            await asyncio.shield(self._retiring)
+        if self._power is not None:
+            with suppress(OSError):  # then the next start has a little more to do
+                await self._threads.hop(self._power.retire, everything=True)
+        await self._threads.close()
         await asyncio.to_thread(self._thread.shutdown)
 
+    async def _retire(self, power: PowerLog) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await self._threads.hop(power.retire)
+        except OSError:
+            self._retire_at = loop.time() + RETRY
+        finally:
+            self._retiring = None
+
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while batch := [*self._journal, *self._others]:
                 self._flying = batch
@@ -138,6 +178,8 @@ class Writer:
                         _settle(group, result)
                 self._flying = []
                 _land(self._now)
+                if self._power is not None and self._power.due and self._retiring is None and loop.time() >= self._retire_at:
+                    self._retiring = loop.create_task(self._retire(self._power), name="power log")
         finally:
             self._task = None
             for append in self._flying:  # none but where the loop is being torn down: nobody waits for ever
@@ -154,20 +196,37 @@ class Writer:
                 results.append(self._write_group(group))
             except OSError as error:
                 results.append(error)
+        if self._power is not None:
+            self._record(self._power, groups, results)
         return results
+
+    def _record(self, power: PowerLog, groups: Sequence[_Group], results: list[int | OSError]) -> None:
+        """What was appended counts when the log has it; else it is cut back, as after a write that came short."""
+        written = [(group.path, size, group.data) for group, size in zip(groups, results, strict=True) if not isinstance(size, OSError)]
+        if not written:
+            return
+        try:
+            power.record(written)
+        except OSError as error:
+            for path, size, _ in written:
+                self._uncut[path] = size
+                with suppress(OSError):
+                    self.settle(path)
+            results[:] = [result if isinstance(result, OSError) else error for result in results]
 
     def _write_group(self, group: _Group) -> int:
         path = group.path
         self.settle(path)
         flags = os.O_WRONLY | os.O_APPEND
-        fd = open_or_create(path, flags) if group.create else open_private(path, flags)
+        fd = open_or_create(path, flags, durable=self.durable) if group.create else open_private(path, flags)
+        group.data = b"".join([append.data for append in group.appends])
         try:
             size = os.fstat(fd).st_size
             if group.expect not in {-1, size}:
                 raise Overtaken(path)
             reach("append before", path)
             try:
-                write_all(fd, b"".join([append.data for append in group.appends]))
+                write_all(fd, group.data)
             except OSError:
                 self._uncut[path] = size
                 os.ftruncate(fd, size)
@@ -195,6 +254,8 @@ class Writer:
             try:
                 if os.fstat(fd).st_size > size:
                     os.ftruncate(fd, size)
+                if self.durable:
+                    os.fdatasync(fd)
             finally:
                 os.close(fd)
         self._uncut.pop(path, None)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from channels.failpoints import reach
-from gateway.disk import NEW, new_file, open_private, write_all
+from gateway.disk import NEW, new_file, open_private, sync_file, sync_folder, write_all
 from gateway.errors import Corrupt
 from gateway.lines import BLOCK, UNREADABLE, backwards, forwards, read_exactly, repair_tail, whole_lines
 from gateway.message import FORMAT_VERSION, NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, decode_header, encode_line
@@ -106,14 +106,16 @@ def _unchanged(fd: int, size: int, end: int) -> None:
         raise Changed
 
 
-def prepare(path: Path, key: SessionKey, settle: Callable[[Path], None], damage: Damage | None = None) -> Known:
-    """Look at a session before it is used: `settle` what the writer owes it, repair its tail, find its last seq.
-    Raises FileNotFoundError, Corrupt, OSError."""
+def prepare(path: Path, key: SessionKey, settle: Callable[[Path], None], damage: Damage | None = None, *, durable: bool = False) -> Known:
+    """Look at a session before it is used: `settle` what the writer owes it, repair its tail, find its last seq. `durable`: what is found
+    is synced, whoever wrote it (an editor may have). Raises FileNotFoundError, Corrupt, OSError."""
     settle(path)
     with _reading(path) as (fd, size):
         _header(fd, size, path, key)
     repair_tail(path, damage)
     with _reading(path) as (fd, size):
+        if durable:
+            os.fdatasync(fd)
         _, start = _header(fd, size, path, key)
         if os.fstat(fd).st_mode & 0o077:
             os.fchmod(fd, 0o600)
@@ -185,7 +187,7 @@ def read_page(path: Path, key: SessionKey, end: int, start: int, most: int) -> P
 # ---------------------------------------------------------------------------------------------------------------------- writing
 
 
-def create(path: Path, header: Header, lines: Sequence[bytes]) -> Known:
+def create(path: Path, header: Header, lines: Sequence[bytes], *, durable: bool = False) -> Known:
     """Raises FileExistsError, OSError; then nothing is there."""
     first = encode_line(header)
     data = b"".join((first, *lines))
@@ -195,12 +197,12 @@ def create(path: Path, header: Header, lines: Sequence[bytes]) -> Known:
         if event is not None and event.seq > 0:
             last = event.seq
             break
-    with new_file(path) as fd:
+    with new_file(path, durable=durable) as fd:
         write_all(fd, data)
     return Known(len(first), len(data), last)
 
 
-def fork(source: Path, key: SessionKey, end: int, at: int, path: Path, header: Header) -> Known:
+def fork(source: Path, key: SessionKey, end: int, at: int, path: Path, header: Header, *, durable: bool = False) -> Known:
     """`header` and a copy of the source's bytes behind its header, up to and with its newest line whose seq is at most `at`.
     Raises FileExistsError, FileNotFoundError, Corrupt, OSError; then nothing is there."""
     first = encode_line(header)
@@ -215,7 +217,7 @@ def fork(source: Path, key: SessionKey, end: int, at: int, path: Path, header: H
                 break
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        with new_file(path) as out:
+        with new_file(path, durable=durable) as out:
             write_all(out, first)
             copy_range(fd, out, start, cut)
     return Known(len(first), len(first) + cut - start, last)
@@ -236,22 +238,26 @@ def copy_range(fd: int, out: int, start: int, end: int) -> None:
         position += len(block)
 
 
-def delete_session(path: Path) -> None:
-    """Raises FileNotFoundError."""
+def delete_session(path: Path, *, durable: bool = False) -> None:
+    """Raises FileNotFoundError, OSError."""
     reach("session delete before")
     os.unlink(path)
     reach("session delete after")
     with suppress(FileNotFoundError):
         os.unlink(path.with_suffix(".torn"))
+    if durable:
+        sync_folder(path.parent)
 
 
-def delete_folder(folder: Path) -> None:
+def delete_folder(folder: Path, *, durable: bool = False) -> None:
     """All of it, out of sight in one step: what a crash leaves is finished at the next start (see `clear`)."""
     gone = folder.parent / f"{GONE}{secrets.token_hex(8)}"
     reach("folder delete before")
     with suppress(FileNotFoundError):
         os.rename(folder, gone)
         reach("folder delete between")
+        if durable:
+            sync_folder(folder.parent)
         shutil.rmtree(gone)
     reach("folder delete after")
 
@@ -334,11 +340,13 @@ def _session_files(folder: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------------------------------------------------------- pointer
 
 
-def prepare_chat(path: Path, settle: Callable[[Path], None], damage: Damage | None = None) -> None:
-    """Repair the pointer's tail; a key without one is fine."""
+def prepare_chat(path: Path, settle: Callable[[Path], None], damage: Damage | None = None, *, durable: bool = False) -> None:
+    """Repair the pointer's tail; a key without one is fine. `durable`: as for `prepare`."""
     settle(path)
     with suppress(FileNotFoundError):
         repair_tail(path, damage)
+        if durable:
+            sync_file(path)
 
 
 def read_chat(path: Path) -> tuple[list[Chat], list[int]]:

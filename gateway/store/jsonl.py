@@ -91,7 +91,7 @@ class JsonlStore:
         """Close the folder to others, take away what a crash left half made. Raises StartError."""
 
         def opening() -> None:
-            make_folder(self._root)
+            make_folder(self._root, durable=self._writer.durable)
             tighten(self._root, files.clear)
 
         try:
@@ -177,7 +177,8 @@ class JsonlStore:
         try:
             if session.flying:
                 await self._writer.flush()
-            session.stands(await self._hop(files.prepare, session.path, session.key, self._writer.settle, self._damage))
+            looking = self._hop(files.prepare, session.path, session.key, self._writer.settle, self._damage, durable=self._writer.durable)
+            session.stands(await looking)
         except FileNotFoundError:
             failure = NoSession(f"{session.key} has no session {session.name}")
             self._forget(session)
@@ -256,12 +257,13 @@ class JsonlStore:
 
     async def create(self, key: SessionKey, name: str, header: Header, lines: Sequence[bytes] = ()) -> None:
         path = self._new_path(key, name)
-        await self._make(key, name, self._hop(files.create, path, header, lines))
+        await self._make(key, name, self._hop(files.create, path, header, lines, durable=self._writer.durable))
 
     async def fork(self, src_key: SessionKey, src: str, dst_key: SessionKey, dst: str, at: int, header: Header) -> None:
         source, path = self._session(src_key, src), self._new_path(dst_key, dst)
         async with self._forks:
-            copying = self._acknowledged(source, lambda file, end: files.fork(file, src_key, end, at, path, header))
+            durable = self._writer.durable
+            copying = self._acknowledged(source, lambda file, end: files.fork(file, src_key, end, at, path, header, durable=durable))
             await self._make(dst_key, dst, copying)
 
     def _new_path(self, key: SessionKey, name: str) -> Path:
@@ -279,14 +281,15 @@ class JsonlStore:
 
     async def delete(self, key: SessionKey, name: str = "") -> None:
         await self._writer.flush()
+        await self._writer.empty_log()
         for session in [session for session in self._sessions.values() if session.key == key and name in {"", session.name}]:
             self._forget(session)
         if not name:
             self._pointers.forget(key)
-            await self._hop(files.delete_folder, key_folder(self._root, key))
+            await self._hop(files.delete_folder, key_folder(self._root, key), durable=self._writer.durable)
             return
         try:
-            await self._hop(files.delete_session, session_file(self._root, key, name))
+            await self._hop(files.delete_session, session_file(self._root, key, name), durable=self._writer.durable)
         except FileNotFoundError:
             raise NoSession(f"{key} has no session {name}") from None
 

@@ -92,7 +92,7 @@ class Pointers:
     async def _looking(self, key: SessionKey, pointer: _Pointer) -> OSError | None:
         failure: OSError | None = None
         try:
-            await self._hop(files.prepare_chat, self._file(key), self._writer.settle, self._damage)
+            await self._hop(files.prepare_chat, self._file(key), self._writer.settle, self._damage, durable=self._writer.durable)
             pointer.ready = True
         except OSError as error:
             failure = error

@@ -13,6 +13,7 @@ import pytest
 from gateway.message import Chat, Foreign, decode_event, decode_header, encode_line
 from gateway.records import Foreign as ForeignRecord
 from gateway.records import decode_record, encode_record
+from gateway.redo import Frame, read_frames
 
 DOC = (Path(__file__).parents[3] / "docs" / "store-format.md").read_text()
 
@@ -44,6 +45,12 @@ def test_journal_lines() -> None:
     assert not any(isinstance(record, ForeignRecord) for record in records)
     assert b"".join(map(encode_record, records)) == b"".join(block("journal"))
     assert len({type(record) for record in records}) == 8
+
+
+def test_power_log() -> None:
+    """The example of a frame is one."""
+    head, line = block("power")
+    assert read_frames(head + line) == ([Frame("sessions/telegram/12345/main.jsonl", 178, line)], [])
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="no jq here")
