@@ -181,10 +181,13 @@ class Retention:
         if chat is None:
             return []
         there = {("session", file.name): file.used for file in chat.sessions} | {("media", file.name): file.used for file in chat.media}
+        unused = [one for one in doomed if there.get((one.kind, one.name)) == one.used]
+        if len(unused) == len(there) and not any(self._sessions.pinned(key, one.name) for one in unused):
+            # All of the chat, in one step: what a crash left of it one by one, a pointer to nothing, no later run would find.
+            await self._sessions.forget(key)
+            return unused
         gone: list[Doomed] = []
-        for one in doomed:
-            if there.get((one.kind, one.name)) != one.used:
-                continue
+        for one in unused:
             if one.kind == "media":
                 await self._threads.hop(delete_media, self._root, key, one.name)
             elif self._sessions.pinned(key, one.name):
@@ -195,6 +198,4 @@ class Retention:
                 except NoSession:
                     continue
             gone.append(one)
-        if len(gone) == len(there):
-            await self._sessions.forget(key)  # what is left is a pointer to nothing
         return gone
