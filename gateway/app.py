@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +49,7 @@ from gateway.outbox import Outbox
 from gateway.outbox.counted import counted
 from gateway.overview import Overview
 from gateway.power import PowerLog, begin
-from gateway.pulse import Pulse
+from gateway.pulse import Farewell, Pulse
 from gateway.retention import Retention
 from gateway.router import Router
 from gateway.runner import Runners
@@ -58,6 +60,7 @@ from gateway.supervisor import Supervisor
 from gateway.takeover import Takeover, model
 from gateway.tasks import Tasks
 from gateway.turn import run as ask
+from gateway.words import counted as quantity
 from gateway.writer import Writer
 
 log = structlog.get_logger(__name__)
@@ -214,10 +217,12 @@ class Daemon:
         )
         self.pulse = Pulse(
             stuck=lambda: "" if self._ending.is_set() else self.overview.stuck(),
-            line=lambda: "finishing" if self._ending.is_set() else self.overview.line(),
+            line=lambda: self._farewell.line if self._ending.is_set() else self.overview.line(),
             delay=self.metrics.loop_delay,
             feed_every=sdnotify.watchdog_interval(),
         )
+        self._farewell = Farewell(left=lambda: self._deadline - time.monotonic())
+        self._deadline = math.inf
         self._tasks = Tasks()
         self._reading: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
@@ -289,7 +294,12 @@ class Daemon:
         await self._first_contact()
 
     async def _first_contact(self) -> None:
-        """Wait a while for the networks' first word, or for a signal; a refusal is known when it returns."""
+        """Wait a while for the networks' first word, or for a signal; a refusal is known when it returns.
+
+        What it means to be ready (READY=1): the folder is ours, what was left is queued, the doors are open, no token was refused, and each
+        network has had its chance to answer. Not that each did: a start that hangs as long as a network is away would be killed by systemd,
+        and the other channels with it. Nor that Discord's gateway is connected: its first word is the answer to the token; who connects
+        later, and who is refused for an intent then, is a channel that is down or stopped, and told as such."""
         waits = [asyncio.ensure_future(supervisor.contacted.wait()) for supervisor in self.supervisors]
         ending = asyncio.ensure_future(self._ending.wait())
         everyone = asyncio.ensure_future(asyncio.wait(waits))
@@ -384,9 +394,19 @@ class Daemon:
 
     async def stop(self) -> None:
         """In phases, with one deadline: no more input, turns end or are cut, lanes drain, everything closes. What is cut or not sent is on
-        record, and the next start goes on with it."""
+        record, and the next start goes on with it. An end that takes its time says what it waits for."""
+        waiting = asyncio.create_task(self._farewell.run(), name="farewell")
+        try:
+            await self._stop()
+        finally:
+            waiting.cancel()
+            await asyncio.wait({waiting})
+
+    async def _stop(self) -> None:
         began = time.monotonic()
         budget = float(self.config.shutdown.budget)
+        self.inbox.ended()
+        self._deadline = began + budget
         sdnotify.notify(sdnotify.STOPPING, sdnotify.status("finishing"))
 
         def left(part: float = 1.0) -> float:
@@ -394,16 +414,23 @@ class Daemon:
 
         for task in self._reading:
             task.cancel()
+        waits = self._farewell.waits_for
+        waits(self._reads)
         if self._reading:
             await asyncio.wait(self._reading, timeout=left(0.2))
+        waits(lambda: some(self.router.busy, "command"))
         await self.router.settle(left(0.2))
+        waits(lambda: some(self.runners.turns(), "answer under way", "answers under way"))
         cut = await self.runners.settle(left(0.7))
+        waits(lambda: "what was cut to be put on record")
         await self.runners.close()
         await self.router.close()
+        waits(self._sends)
         unsent = await self.outbox.drain(left(0.9))
         await self.outbox.close()
         await self._tasks.close()
         for close in reversed(self._closers):
+            waits(partial(getattr, close, "__qualname__", ""))
             try:
                 await asyncio.wait_for(close(), max(1.0, left()))
             except Exception:
@@ -411,6 +438,17 @@ class Daemon:
         self._closers.clear()
         if self._started:
             log.info("stopped", turns_cut=cut, unsent=unsent, seconds=round(time.monotonic() - began, 1))
+
+    def _reads(self) -> str:
+        """Which channels have not ended to read yet."""
+        return " and ".join(each.channel.name for task, each in zip(self._reading, self.supervisors, strict=False) if not task.done())
+
+    def _sends(self) -> str:
+        """What is not sent yet, and what may be the reason."""
+        what = some(self.outbox.waiting(), "message to be sent", "messages to be sent") or "calls under way to be put on record"
+        where = ", ".join(f"{name} {count}" for name, count in self.outbox.unsent().items() if count)
+        why = f"; the disk {self.disk.said()}" if self.disk.said() else ""
+        return f"{what}{f' ({where})' if where else ''}{why}"
 
     # ---------------------------------------------------------------------------------------------------------- what can be asked
 
@@ -457,6 +495,11 @@ class Daemon:
         conversations = Operations(self.sessions, self.store, self.inbox).handlers()
         pairing = {"pair.list": pairs, "pair.approve": approve, "pair.revoke": revoke}
         return {**conversations, **pairing, "status": status, "config.differs": differs}
+
+
+def some(count: int, word: str, words: str = "") -> str:
+    """ "2 turns", and "" for none."""
+    return quantity(count, word, words) if count else ""
 
 
 def _span(seconds: float) -> str:

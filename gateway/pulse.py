@@ -2,7 +2,7 @@
 
 The watchdog is fed while nothing is stuck. A loop that is blocked feeds nothing by itself, and is restarted by systemd; so is a daemon in
 which a channel does not move any more. What a restart cannot mend (a network that is down, a token that is refused) is not such a thing.
-Called by `gateway.app`, which owns the task that `run` is.
+`Farewell` does the same for the end: what it waits for. Called by `gateway.app`, which owns the tasks that the two `run`s are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ BEAT = 0.5
 """Seconds between two looks at how late the loop is."""
 LINE = 2.0
 """Seconds between two status lines, at least."""
+PATIENCE = 3.0
+"""Seconds between two lines of the log about an end that takes its time."""
 
 
 class Pulse:
@@ -69,3 +71,36 @@ class Pulse:
             if (line := problem or self._line()) != self._said:
                 self._said = line
                 self._notify(sdnotify.status(line))
+
+
+class Farewell:
+    """Says what the end waits for: to systemd when it changes, to the log when it takes a while, and again after each further while."""
+
+    def __init__(self, *, left: Callable[[], float], notify: Callable[..., object] = sdnotify.notify) -> None:
+        """`left`: how many seconds the end still has."""
+        self._left, self._notify = left, notify
+        self._what: Callable[[], str] = str
+        self._said = ""
+
+    def waits_for(self, what: Callable[[], str]) -> None:
+        """A phase of the end begins. `what`: in words, "" where there is nothing to wait for."""
+        self._what = what
+
+    @property
+    def line(self) -> str:
+        """For `systemctl status`."""
+        what = self._what()
+        return f"finishing, waits for {what}" if what else "finishing"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        tell_at = loop.time() + PATIENCE
+        while True:
+            await asyncio.sleep(BEAT)
+            if (line := self.line) != self._said:
+                self._said = line
+                self._notify(sdnotify.status(line))
+            if loop.time() >= tell_at and (what := self._what()):
+                tell_at = loop.time() + PATIENCE
+                log.info("the end waits", waits_for=what, seconds_left=round(max(0.0, self._left()), 1))

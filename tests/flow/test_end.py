@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -87,6 +88,18 @@ async def test_it_ends_before_its_start_is_through(tmp_path: Path, model: FakeMo
         assert await daemon.stop(timeout=BUDGET + 10) == 0
         assert asyncio.get_running_loop().time() - began < BUDGET + 1.5
         silence.set()
+
+
+async def test_an_end_that_takes_its_time_says_what_it_waits_for(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
+    """To systemd and in the log, without anybody's words: an operator sees that it does not hang, and for how long it may go on."""
+    text = config(tg, model).replace('budget = "8s"', 'budget = "5s"')
+    async with Managed(tmp_path, text) as daemon:
+        await model_hangs(tg, model)
+        assert await daemon.stop() == 0
+        await daemon.hears("STATUS=finishing, waits for 1 answer under way")
+        (line,) = [json.loads(line) for line in daemon.text().splitlines() if '"the end waits"' in line]
+        assert line["waits_for"] == "1 answer under way"
+        assert 0 < line["seconds_left"] < 5
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.metrics import Histogram
-from gateway.pulse import BEAT, LINE, Pulse
+from gateway.pulse import BEAT, LINE, PATIENCE, Farewell, Pulse
 
 
 class Manager:
@@ -97,3 +97,31 @@ async def test_a_blocked_loop_shows_and_feeds_nothing() -> None:
     assert not [at for at in manager.times("WATCHDOG=1") if began < at < ended]
     assert manager.delay.counts[-1] == 1
     assert 0.3 < manager.delay.sum < 1
+
+
+@pytest.mark.looptime
+async def test_an_end_that_takes_its_time_says_what_it_waits_for() -> None:
+    """systemd hears each change within a beat; the log has a line after a while and after each further one, none where there is nothing to
+    wait for, and how much time is left."""
+    manager, loop = Manager(), asyncio.get_running_loop()
+    deadline = loop.time() + 10
+    farewell = Farewell(left=lambda: deadline - loop.time(), notify=manager.notify)
+    assert farewell.line == "finishing"
+    with capture_logs() as logs:
+        task = asyncio.create_task(farewell.run())
+        await asyncio.sleep(PATIENCE + BEAT)
+        farewell.waits_for(lambda: "2 answers")
+        await asyncio.sleep(2 * PATIENCE)
+        farewell.waits_for(lambda: "1 message")
+        await asyncio.sleep(2 * BEAT)
+        task.cancel()
+    assert [state for _, state in manager.told] == [
+        "STATUS=finishing",
+        "STATUS=finishing, waits for 2 answers",
+        "STATUS=finishing, waits for 1 message",
+    ]
+    assert [(line["event"], line["waits_for"], line["seconds_left"]) for line in logs] == [
+        ("the end waits", "2 answers", 6.5),
+        ("the end waits", "2 answers", 3.5),
+        ("the end waits", "1 message", 0.5),
+    ]
