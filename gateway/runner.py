@@ -21,6 +21,7 @@ from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
+from gateway.patience import Patience
 from gateway.running import Model, Running, unless_cancelled
 from gateway.sessions import SessionManager
 from gateway.turn import Asking, Outcome
@@ -72,6 +73,7 @@ class Runners:
             questions=self._questions,
         )
         self.say = self._work.say
+        self._patience = Patience(outbox)
         self._queues: dict[str, Queue] = {}
         self._closing = False
 
@@ -113,6 +115,7 @@ class Runners:
         queue = self._queues.setdefault(key, Queue())
         queue.waiting.append(pending)
         queue.since.append(asyncio.get_running_loop().time())
+        self._patience.begin(pending)
         if queue.task is None and not self._closing:
             if pending.attempts:  # it ran when the process died: a /stop or /reset that was left behind it means it
                 queue.running = Running(pending)
@@ -139,6 +142,7 @@ class Runners:
     async def close(self) -> None:
         """Cut what runs. It stays `started` in the journal, and the next start goes on with it."""
         self._closing = True
+        self._patience.close()
         tasks = [queue.task for queue in self._queues.values() if queue.task]
         for task in tasks:
             task.cancel()
@@ -149,6 +153,7 @@ class Runners:
         while queue.waiting and await self._may_begin(pending := queue.waiting[0]):
             queue.waiting.popleft()
             queue.since.popleft()
+            self._patience.begun(pending.input.inbound.id)
             running = queue.running = queue.running or Running(pending)
             try:
                 await self._work.do(pending, running)
@@ -162,6 +167,7 @@ class Runners:
                 await self.say(pending, ReplyText(BROKEN))
             finally:
                 queue.running = None
+                self._patience.over(pending.input.inbound.id)
             running.done.set()  # not where it was cut: then nothing is on record yet
         queue.task = None
         if not queue.waiting:

@@ -64,7 +64,8 @@ class Outbox:
     ) -> Stream:
         """An answer begins to grow. It ends with `put(delivery, stream)` or `Stream.abandon`, one of which must be called; until then the
         chat sees the typing sign, and the text where the channel streams. `placed`: messages that an earlier life placed for this input."""
-        slots = Slots(placed=dict(placed or {}))
+        earlier = self._stream_of(address, input_id)
+        slots = earlier.slots if earlier is not None else Slots(placed=dict(placed or {}))
         stream = Stream(address, input_id, reply_to, slots, asyncio.get_running_loop().time(), lambda: self._wake(address))
         if self._closed:
             stream.ended = True
@@ -89,11 +90,16 @@ class Outbox:
             return done
         lane = self._lane(delivery.address, direct=delivery.direct)
         if stream is None:
-            # A turn that was cut may have a placeholder on its way that the journal does not know yet.
-            stream = next((s for s in lane.streams if s.input_id == delivery.input_id and s.ended), None)
+            stream = self._stream_of(delivery.address, delivery.input_id)
         slots = stream.slots if stream is not None else Slots(placed=dict(delivery.placed))
         lane.add(Job(delivery, slots, done, stream))
         return done
+
+    def _stream_of(self, address: Address, input_id: str) -> Stream | None:
+        """What is shown for this input: a turn that was cut may have a placeholder on its way that the journal does not know yet, and a
+        command may show that it waits."""
+        lane = self._lanes.get(address)
+        return next((s for s in lane.streams if s.input_id == input_id), None) if lane is not None else None
 
     def sending(self, key: str, input_id: str = "") -> Sending | None:
         """The oldest answer of this key (or the one to this input) that is not wholly sent, for whoever wants to take the rest back."""

@@ -268,6 +268,21 @@ async def test_what_is_said_after_a_cut_takes_over_a_placeholder_on_its_way() ->
     await outbox.close()
 
 
+async def test_a_second_try_grows_in_the_placeholder_of_the_first() -> None:
+    """The turn is begun anew while its first placeholder is on its way: there is no second one."""
+    net = Net(latency=2)
+    outbox, book = build(net)
+    stream = outbox.stream(CHAT, "i1")
+    stream.grow("Half")
+    await asyncio.sleep(1)
+    stream.abandon()
+    stream = outbox.stream(CHAT, "i1")
+    stream.grow("Whole")
+    await outbox.put(answer("Whole"), stream)
+    assert (net.visible(), book.known("i1")) == (["Whole"], {0: "m1"})
+    await outbox.close()
+
+
 # ---------------------------------------------------------------------------------------------------------------------------- failures
 
 FATES: list[Callable[[], Fate]] = [
