@@ -23,7 +23,7 @@ from channels.base import Denied, Inbound, NotSent, Refused, Retry, Unknown
 from channels.discord.errors import translate
 from channels.discord.intake import Intake
 from channels.discord.marks import Marks
-from channels.discord.payloads import FAULTS, Channel, convert, snowflake_at
+from channels.discord.payloads import FAULTS, Channel, convert, made_at, snowflake_at
 from channels.discord.places import Place, place_of
 from channels.discord.transport import Refusal
 
@@ -175,15 +175,21 @@ class Backfill:
                 log.info("cannot read what was missed", channel="discord", chat=channel, problem=str(fault))
                 return True
             raws = sorted((raw for raw in page if _id(raw)), key=_id) if isinstance(page, list) else []
-            found = [(channel, inbound) for raw in raws if (inbound := self._read(raw, job.place)) is not None]
+            found = [(_id(raw), inbound) for raw in raws if (inbound := self._read(raw, job.place)) is not None]
+            # What is newer than something that was told meanwhile waits with it: commands are in no history, and nothing may pass them.
+            told = self._intake.first(channel)
+            for number, inbound in found:
+                if told and number >= told:
+                    self._intake.insert(channel, made_at(str(number)), inbound, number)
+            early = [(channel, inbound) for number, inbound in found if not told or number < told]
             failures = 0
-            while not await self._intake.hand_over(found, failures):
+            while not await self._intake.hand_over(early, failures):
                 failures += 1
             self.inputs += len(found)
             if raws:
                 job.after = _id(raws[-1])
                 if not job.place.guild:
-                    self._marks.heard(channel, job.after)
+                    self._marks.heard(channel, min(job.after, told - 1) if told else job.after)
             if len(raws) < PAGE:
                 self._fetched += 1
                 return True

@@ -27,12 +27,14 @@ LONGEST_PAUSE = 30.0
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One thing that was heard. `at`: when it was written, in seconds since the epoch."""
+    """One thing that was heard. `at`: when it was written, in seconds since the epoch. `number`: its id; 0 for an edit, whose message is
+    an older one."""
 
     channel: str
     at: float
     inbound: Inbound | None = None
     ready: bool = False
+    number: int = 0
 
 
 class Intake:
@@ -58,14 +60,14 @@ class Intake:
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, channel: str, at: float, inbound: Inbound | None = None) -> Item | None:
+    def add(self, channel: str, at: float, inbound: Inbound | None = None, number: int = 0) -> Item | None:
         """The next thing of a channel. Without an `inbound` it is not ready: `settle` says what it is. None: there is no room."""
         if len(self._items) >= self._most:
             if self.lost is None:
                 log.error("too much waits to be accepted, messages are left to the history", channel="discord", waiting=len(self._items))
                 self.lost = at
             return None
-        item = Item(channel, at, inbound, ready=inbound is not None)
+        item = Item(channel, at, inbound, ready=inbound is not None, number=number)
         self._items.append(item)
         self._wake.set()
         return item
@@ -89,6 +91,22 @@ class Intake:
     def waits(self, channel: str) -> bool:
         """Whether something of a channel that is held waits."""
         return channel in self._held and any(item.channel == channel for item in self._items)
+
+    def first(self, channel: str) -> int:
+        """The least id of what waits of a channel; 0 if nothing does."""
+        return min((item.number for item in self._items if item.number and item.channel == channel), default=0)
+
+    def insert(self, channel: str, at: float, inbound: Inbound, number: int) -> None:
+        """Something that was fetched, in its place among what was told; nothing where it was told, too. It is one of a bounded page, so
+        that there is always room."""
+        place = len(self._items)
+        for index, item in enumerate(self._items):
+            if item.channel == channel and item.number == number:
+                return
+            if item.channel == channel and item.number > number:
+                place = min(place, index)
+        self._items.insert(place, Item(channel, at, inbound, ready=True, number=number))
+        self._wake.set()
 
     def oldest(self) -> float | None:
         """When the oldest of what waits, or was left out, was written."""

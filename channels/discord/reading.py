@@ -137,7 +137,8 @@ class Reading:
         inbound = self._parsed(message, place or Place(channel, guild), edited=edited)
         if inbound is None:
             return
-        item = self.intake.add(channel, made_at(message.id), inbound if place else None)
+        number = 0 if edited else int(message.id)
+        item = self.intake.add(channel, made_at(message.id), inbound if place else None, number)
         if item is not None and place is None:
             self._start(self._place(item, message, edited=edited), "discord place", sure=True)
         if self.intake.waits(channel):
@@ -196,13 +197,13 @@ class Reading:
         at = made_at(interaction.id)
         if interaction.type == COMMAND:
             if inbound := parse.command(interaction, self._me, place):
-                item = self.intake.add(place.channel, at)
+                item = self.intake.add(place.channel, at, number=int(interaction.id))
                 if item is not None:
                     self._start(self._defer(item, interaction, inbound), "discord command", sure=True)
         elif interaction.type == COMPONENT:
             self._start(self._interactions.acknowledge(interaction), "discord press")
             if inbound := parse.button(interaction, self._me, place):
-                self.intake.add(place.channel, at, inbound)
+                self.intake.add(place.channel, at, inbound, int(interaction.id))
         elif interaction.type == COMPLETE:
             self._start(self._interactions.complete(interaction, place), "discord completion")
 

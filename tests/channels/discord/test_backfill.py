@@ -191,6 +191,29 @@ async def test_a_lost_session_misses_nothing(dc: FakeDiscord, tmp_path: Path) ->
     await channel.close()
 
 
+async def test_nothing_passes_a_command(dc: FakeDiscord, tmp_path: Path) -> None:
+    """While the past is fetched, a command is told and a message after it, which the history has and the command not: they keep their
+    order, behind what was missed."""
+    gateway = Gateway()
+    chat = dc.dm()
+    await life(dc, tmp_path, gateway, "one", says=[(chat, "one")])
+    dc.say(chat, "missed")
+    held = dc.hold(HISTORY, before=True)
+    channel = channel_for(dc, tmp_path)
+    async with running(dc, channel, gateway):
+        await dc.wait_for(held.reached.is_set)
+        dc.say(chat, "two")
+        dc.slash(chat, "retry")
+        dc.say(chat, "three")
+        dc.press_raw(chat, "/retry", dc.add(chat, dc.bot, "a button"))
+        dc.say(chat, "four")
+        held.release()
+        await dc.wait_for(lambda: len(gateway.texts) == 7)
+    await channel.close()
+    assert gateway.texts == ["one", "missed", "two", "/retry", "three", "/retry", "four"]
+    assert gateway.again == []
+
+
 async def test_a_kill_in_the_middle_misses_nothing(dc: FakeDiscord, tmp_path: Path) -> None:
     """What the mark on disk says is never newer than what was accepted: a life that is cut anywhere is made good by the next one."""
     gateway = Gateway()

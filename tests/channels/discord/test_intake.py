@@ -126,3 +126,22 @@ async def test_what_there_is_no_room_for_is_remembered() -> None:
     assert intake.lost == 7.0
     assert len(logs) == 1
     assert intake.oldest() == 5.0
+
+
+async def test_what_was_fetched_stands_where_it_was_written() -> None:
+    """Among what was told of its channel, by the ids, each once; other channels are as they were."""
+    taker = Taker()
+    intake = Intake(taker.accept)
+    intake.hold("1")
+    for number, text in ((5, "five"), (9, "nine")):
+        intake.add("1", float(number), said(text), number)
+    intake.add("1", 1.0, said("an edit"))
+    intake.add("2", 6.0, said("elsewhere", "2"), 6)
+    assert (intake.first("1"), intake.first("2"), intake.first("3")) == (5, 6, 0)
+    for number, text in ((5, "five"), (7, "seven"), (8, "eight"), (11, "eleven")):
+        intake.insert("1", float(number), said(text), number)
+    async with at_work(intake) as settle:
+        await settle()
+        intake.release("1")
+        await settle()
+    assert taker.texts == ["elsewhere", "five", "seven", "eight", "nine", "an edit", "eleven"]
