@@ -1,5 +1,5 @@
 """Power cuts at any moment: with `durability = "power"` everything that was acknowledged is there afterwards, whatever the medium made of
-the rest. Long form: PARLOUR_POWER_CUTS=1000, some 6 minutes."""
+the rest. Long form: PARLOUR_POWER_CUTS=60, some 3 minutes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.crash.power_child import KEYS, House
 
 __all__ = ["recorder"]
 
-CUTS = int(os.environ.get("PARLOUR_POWER_CUTS", "4"))
+CUTS = int(os.environ.get("PARLOUR_POWER_CUTS", "3"))
 STEPS = 12
 
 
@@ -158,7 +158,7 @@ async def test_a_cut_in_the_recovery_from_a_cut(tmp_path: Path, data: Path, reco
     dice = random.Random(CUTS)
     said, disk = Acknowledged(), Disk(data)
     ops = await record(recorder, tmp_path / "ops", "tests.crash.power_child", str(data), "0", "power", "12")
-    at = sorted(moments(ops, 3, dice))
+    at = sorted(moments(ops, max(1, CUTS // 8), dice))
     for number, op in enumerate(ops):
         disk.do(op)
         if op.kind == "!":
