@@ -13,7 +13,8 @@ deploy/install.sh rollback    go back to the release before; run again, it goes 
     /etc/parlour/config.toml    made from the example if it is not there; secrets/ beside it
     parlour.service             in /etc/systemd/system; your own changes belong into a drop-in
 
-DESTDIR=/folder tries it out below that folder, without root and without systemd. PYTHON=/path says which Python to take.
+DESTDIR=/folder tries it out below that folder, without root and without systemd: /folder/usr/local/bin/parlour is the command then, and
+takes --config /folder/etc/parlour/config.toml. PYTHON=/path says which Python to take.
 TEXT
 }
 
@@ -25,6 +26,7 @@ fail() {
 
 source="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 DESTDIR="${DESTDIR:-}"
+if [ -n "$DESTDIR" ]; then DESTDIR="$(realpath -m -- "$DESTDIR")"; fi
 root="$DESTDIR/opt/parlour"
 etc="$DESTDIR/etc/parlour"
 unit="$DESTDIR/etc/systemd/system/parlour.service"
@@ -63,9 +65,16 @@ find_python() {
     fail "needs Python 3.11 or newer with venv, where the service can run it (Debian: apt install python3-venv); PYTHON=/path names another"
 }
 
+# What did not get to run is not left behind: neither half of a release, nor one that does not take the config. What runs, and the one
+# before, are never touched.
+drop() {
+    case "$1" in "$(target current)" | "$(target previous)") ;; *) rm -rf "$root/releases/$1" ;; esac
+}
+
 build() {
     local place="$root/releases/$1"
     [ -e "$place/.complete" ] && return
+    trap "drop '$1'" EXIT
     say "building $place"
     rm -rf "$place"
     mkdir -p "$place"
@@ -74,6 +83,7 @@ build() {
     PYTHON="${PYTHON:-$(find_python)}" "$place/dev" venv
     "$place/.venv/bin/python" -m compileall -q "$place/gateway" "$place/channels"
     touch "$place/.complete"
+    trap - EXIT
 }
 
 prune() {
@@ -116,8 +126,10 @@ switch_to() {
     fi
     install -D -m 644 "$root/current/deploy/parlour.service" "$unit"
     mkdir -p "$(dirname "$command")"
-    ln -sfn /opt/parlour/current/.venv/bin/parlour "$command"
+    # Below a DESTDIR the command is the one there.
+    ln -sfn "${DESTDIR:+../../..}/opt/parlour/current/.venv/bin/parlour" "$command"
     say "current is $1"
+    if [ -n "$DESTDIR" ]; then say "try it: $command check --config $etc/config.toml"; fi
     managed || return 0
     systemctl daemon-reload
     if ! systemctl is-active --quiet parlour; then
@@ -142,7 +154,10 @@ install)
     name="$(release_name)"
     build "$name" 9>&-
     make_config
-    check_config "$name" || fail "the config does not fit this release (see above); nothing was changed"
+    if ! check_config "$name"; then
+        drop "$name"
+        fail "the config does not fit this release, or the release does not run (see above); nothing was changed${DESTDIR:+ below $DESTDIR}"
+    fi
     switch_to "$name"
     prune
     ;;

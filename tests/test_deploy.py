@@ -196,7 +196,9 @@ def test_install_makes_what_the_unit_needs(machine: Machine) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (machine.etc, machine.etc / "secrets", machine.etc / "config.toml")}
     assert modes == {"parlour": 0o700, "secrets": 0o700, "config.toml": 0o600}
     assert (machine.dest / "etc" / "systemd" / "system" / "parlour.service").read_text() == UNIT.read_text()
-    assert (machine.dest / "usr" / "local" / "bin" / "parlour").readlink() == Path("/opt/parlour/current/.venv/bin/parlour")
+    command = machine.dest / "usr" / "local" / "bin" / "parlour"
+    assert run(command, "--version").stdout == f"parlour {__version__}\n"
+    assert f"{command} check --config {machine.etc / 'config.toml'}" in done.stderr
     release = machine.root / "current"
     assert os.access(release / "deploy" / "reload.sh", os.X_OK)
     assert not (release / "tests").exists()
@@ -248,16 +250,26 @@ def break_build(machine: Machine) -> None:
     dev.write_text(dev.read_text().replace('[ ! -e "$here/broken" ] || exit 9', "exit 9"))
 
 
-@pytest.mark.parametrize("harm", [spoil, lack, break_build])
+def break_code(machine: Machine) -> None:
+    (machine.source / "gateway" / "cli" / "check.py").write_text("raise ImportError('broken')\n")
+
+
+@pytest.mark.parametrize("harm", [spoil, lack, break_build, break_code])
 def test_a_release_that_does_not_fit_is_not_switched_to(machine: Machine, harm: Callable[[Machine], None]) -> None:
-    """A config with a fault, a token that is missing, a build that fails: what runs goes on, and the next try is a whole one."""
+    """A config with a fault, a token that is missing, a build that fails, code that does not run: what runs goes on, nothing of the new
+    release is left behind, and the next try is a whole one."""
     machine.version("1.0.0")
     machine.install()
+    before = tree(machine.root)
     machine.version("1.1.0")
     harm(machine)
     done = machine.install()
     assert done.returncode != 0
     assert machine.current() == "1.0.0"
+    assert tree(machine.root) == before
+    assert [path.name.partition("-")[0] for path in (machine.root / "releases").iterdir()] == ["1.0.0"]
+    assert machine.parlour("--version").stdout == "parlour 1.0.0\n"
+    shutil.copy(ROOT / "gateway" / "cli" / "check.py", machine.source / "gateway" / "cli" / "check.py")
     shutil.copy(ROOT / "config.example.toml", machine.etc / "config.toml")
     (machine.source / "dev").write_text(DEV)
     assert machine.install().returncode == 0
@@ -273,6 +285,30 @@ def test_secrets_count_when_the_config_is_checked(machine: Machine) -> None:
     machine.version("1.1.0")
     assert machine.install().returncode == 0
     assert machine.current() == "1.1.0"
+
+
+def test_what_runs_is_never_taken_away(machine: Machine) -> None:
+    """Installed again with a config that became wrong: refused, and the release that runs stays where it is."""
+    machine.install()
+    before = tree(machine.root)
+    spoil(machine)
+    assert machine.install().returncode == 1
+    assert tree(machine.root) == before
+
+
+def test_a_trial_may_be_below_a_relative_folder(machine: Machine) -> None:
+    """DESTDIR counts from where the script is called."""
+    done = subprocess.run(
+        [str(machine.source / "deploy" / "install.sh")],
+        env={**os.environ, "DESTDIR": "dest", "PYTHON": sys.executable},
+        cwd=machine.dest.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert run(machine.dest / "usr" / "local" / "bin" / "parlour", "--version").returncode == 0
 
 
 def test_what_a_killed_install_left_is_built_anew(machine: Machine) -> None:
