@@ -8,6 +8,9 @@ The rules are those of TDLib (td/telegram/MessageEntity.cpp, misc.cpp), on which
 - A tab becomes one blank: four are sent in its place.
 - What is a link of text must lead to the web, to an address for mail, or into Telegram. One to a person (`tg://user`) would ping
   that person, so that it stays text.
+- What looks like "@name" is a mention and pings that person, whatever entities are sent along: the server looks for them itself, but not in
+  code and not in links. So it goes out as code: not a character of it is changed, and a touch copies it. Hashtags and "/commands" are found
+  the same way; they ping nobody and stay as they are.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ LIMITS = Limits(units=4096, spans=100)
 
 _TAB = 4
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
+_MENTION = re.compile(r"(?<!\w)@[A-Za-z0-9_]{2,32}(?!\w)")
+_ADDRESS = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
 _LINK = re.compile(r"https?://[^\s/]|mailto:\S|tg://(?!user\b)\S", re.IGNORECASE)
 _TYPES = {
     "bold": MessageEntity.BOLD,
@@ -50,7 +55,8 @@ def render(markdown: str, parse: Callable[[str], Rich] = markup.parse) -> list[P
 
 
 def entities(piece: Piece) -> list[MessageEntity]:
-    """The piece's spans as entities of its text."""
+    """The piece's spans as entities of its text. One without spans is plain text, which pings nobody either."""
+    spans = piece.spans or tuple(_mentions(piece.text, ()))[: LIMITS.spans]
     wide = [found.start() for found in _WIDE.finditer(piece.text)]
 
     def offset(at: int) -> int:
@@ -64,8 +70,22 @@ def entities(piece: Piece) -> list[MessageEntity]:
             url=span.value if span.kind == "link" else None,
             language=span.value or None if span.kind == "pre" else None,
         )
-        for span in piece.spans
+        for span in spans
     ]
+
+
+def _mentions(text: str, whole: Sequence[Span]) -> Iterator[Span]:
+    """Code for what would ping somebody, but where links and code stand already (`whole`, sorted) and in the web's addresses."""
+    if "@" not in text:
+        return
+    addresses = [found.span() for found in _ADDRESS.finditer(text)]
+    taken = sorted([*((span.start, span.end) for span in whole), *addresses])
+    at = 0
+    for found in _MENTION.finditer(text):
+        while at < len(taken) and taken[at][1] <= found.start():
+            at += 1
+        if at == len(taken) or found.end() <= taken[at][0]:
+            yield Span("code", *found.span())
 
 
 def _without_tabs(rich: Rich) -> Rich:
@@ -98,6 +118,7 @@ def _allowed(rich: Rich) -> tuple[Span, ...]:
             whole.append(span)
         else:
             soft.append(span)
+    whole = sorted([*whole, *_mentions(rich.text, whole)], key=lambda span: span.start)
     shown = [*whole, *(part for span in soft for part in ((span,) if span.kind == "quote" else _cut(span, whole)))]
     shown = [trimmed for span in shown if (trimmed := _trimmed(span, rich.text)) is not None]
     return tuple(sorted(shown, key=lambda s: (s.start, -s.end, _OUTERMOST_FIRST.index(s.kind))))

@@ -171,3 +171,41 @@ def test_telegram_takes_whatever_comes_out(text: str) -> None:
             assert entity.type not in ("blockquote", "text_link") or outer <= {"blockquote"}
             assert entity.type in ("pre", "blockquote") or words(piece, entity)[0] not in " \n"
             around.append(entity)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ mentions
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("ask @ana_b or (@Ben99), @x and @" + "n" * 33, ["@ana_b", "@Ben99"]),
+        ("mail ana@example.com, see https://medium.com/@ana/why or [@ana](https://a.example/@ana)", []),
+        ("`@ana` and\n\n```\n@ben\n```", ["@ana"]),
+        ("#tag /help $USD", []),
+        ("> @quoted", ["@quoted"]),
+        ("[@ana](tg://user?id=42)", ["@ana"]),
+        ("\u00e9@ana \u4e2d@ben @cec\u00e9", []),
+    ],
+)
+def test_nobody_is_pinged(text: str, codes: list[str]) -> None:
+    """What the server would take for a mention goes out as code, not a character of it changed; what it would not is left alone."""
+    assert [said for kind, said in shown(text) if kind == "code"] == codes
+
+
+def test_a_mention_cuts_what_stands_around_it() -> None:
+    """Code stands in nothing but a quote."""
+    assert shown("**hello @ana, *you* there**") == [("bold", "hello "), ("code", "@ana"), ("bold", ", you there"), ("italic", "you")]
+
+
+def test_a_plain_copy_pings_nobody_either() -> None:
+    """What goes out without its formatting, since Telegram refused it, is looked through as well."""
+    piece = Piece("**hi** @ana, see http://a.example/@b")
+    assert [(entity.type, words(piece, entity)) for entity in entities(piece)] == [("code", "@ana")]
+
+
+def test_many_mentions_are_within_what_one_message_may_hold() -> None:
+    """Three hundred names are three hundred codes in as many messages as that takes: none is dropped for being the hundred and first."""
+    pieces = render(" ".join(f"@name{n}" for n in range(300)))
+    assert sum(len(entities(piece)) for piece in pieces) == 300
+    assert all(len(entities(piece)) <= LIMITS.spans for piece in pieces)
