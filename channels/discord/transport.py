@@ -37,6 +37,8 @@ from channels.download import download
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0
+DOUBT_SECONDS = 5.0
+"""The wait behind a refusal of the token that nobody confirms."""
 IDLE_SECONDS = 5.0
 """A connection that was idle for longer is not used again: the far end may close it just then, and the outcome of that send is unknown."""
 BANNED = (60.0, 3600.0)
@@ -137,7 +139,21 @@ class Http(HTTPClient):
             if payload and answer is None:
                 raise Unknown(_NONSENSE)
             return answer
+        if status == 401 and not open_ and not (isinstance(answer, dict) and await self._refuses(route)):
+            # A token that is refused ends the channel, so it is believed where the plainest question is refused too.
+            raise Retry(DOUBT_SECONDS)
         raise self._fault(status, headers, answer, open_)
+
+    async def _refuses(self, asked: Route) -> bool:
+        """Whether our own name is refused to us as well."""
+        me = Route("GET", "/users/@me")
+        if asked.path == me.path:
+            return True
+        try:
+            status, _, payload = await self._exchange(me, False, {}, self._read_seconds)
+        except ChannelError:
+            return False
+        return status == 401 and isinstance(_parsed(payload), dict)
 
     async def file(self, url: URL, most: int) -> bytes:
         """The first `most` bytes of a file. Raises ChannelError."""

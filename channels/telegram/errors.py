@@ -12,10 +12,11 @@ from typing import TypeVar
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from channels.base import ChannelError, Denied, Gone, Lost, NotSent, Refused, Rejected, Retry, Unknown
-from channels.telegram.transport import Flood, Unanswered, Unreached
+from channels.telegram.transport import NO_METHOD, Doubtful, Flood, Unanswered, Unreached
 
 T = TypeVar("T")
 
+DOUBT_SECONDS = 5.0
 NOT_MODIFIED = ("message is not modified", "message_not_modified")
 NO_REPLY_TARGET = ("message to be replied not found", "replied message not found", "reply message not found")
 QUERY_TOO_OLD = ("query is too old", "query id is invalid", "query_id_invalid")
@@ -82,9 +83,10 @@ def translate(error: TelegramError) -> ChannelError:
         return NotSent(text)
     if isinstance(error, Flood):
         return Retry(error.after)
+    if isinstance(error, Doubtful):
+        return Retry(DOUBT_SECONDS)
     if isinstance(error, InvalidToken):
-        # The same status stands for a token that is not (or no longer) good, and for a method that a server of one's own does not know.
-        return Refused(text) if "method not found" in text.lower() else Denied("Telegram does not accept the bot token")
+        return Refused(text) if NO_METHOD in text.lower() else Denied("Telegram does not accept the bot token")
     if isinstance(error, Forbidden | ChatMigrated):
         return Gone(text)
     if isinstance(error, Conflict):

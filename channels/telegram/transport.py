@@ -1,8 +1,8 @@
 """How requests to the Bot API travel: python-telegram-bot's request interface on aiohttp.
 
 Stock httpx costs about eight times the CPU (measured), and says less about what became of a request. Here every failure is one of:
-`Unreached` (no connection was made, so nothing happened), `Unanswered` (the request may have arrived), `Flood` (wait), or the refusal in
-python-telegram-bot's own class.
+`Unreached` (no connection was made, so nothing happened), `Unanswered` (the request may have arrived), `Flood` (wait), `Doubtful` (a token
+refused that is not refused), or the refusal in python-telegram-bot's own class.
 
 The token is known in this file alone. `Bot` is given addresses without it ("api:/sendMessage"), since the library logs them and puts them
 into exceptions; aiohttp's exceptions carry the real ones, so none of them leaves this file, not even as a cause.
@@ -31,6 +31,8 @@ from channels.download import download
 
 API = "api:"
 FILES = "files:"
+NO_METHOD = "method not found"
+"""A server of one's own that does not know a method says it with the status of a token that is not good."""
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 5.0
 """A connection that was idle for longer is not used again: the far end may close it just then, and the outcome of that send is unknown."""
@@ -51,6 +53,10 @@ class Flood(TelegramError):
     def __init__(self, after: float) -> None:
         super().__init__(f"asked to wait {after:g} s")
         self.after = after
+
+
+class Doubtful(TelegramError):
+    """A refusal of the token that nobody confirms: it had no effect, and may pass."""
 
 
 class _Parameters(msgspec.Struct):
@@ -120,7 +126,7 @@ class Transport(BaseRequest):
 
     async def call(self, method: str, params: Mapping[str, object], *, seconds: float) -> bytes:
         """A method's whole answer as it came, for who wants to take it apart. Raises TelegramError."""
-        return (await self._exchange("POST", f"{self._api}/{method}", dict(params), None, seconds))[1]
+        return (await self._ask("POST", method, dict(params), None, seconds))[1]
 
     async def file(self, path: str, most: int) -> bytes:
         """The first `most` bytes of what lies at a `file_path`. Raises ChannelError."""
@@ -150,16 +156,16 @@ class Transport(BaseRequest):
             except InvalidToken as error:
                 raise BadRequest(error.message) from None  # the same status, and here it is the file that is not there
         if request_data is None:
-            return await self._exchange(method, f"{self._api}/{name}", None, None, seconds)
+            return await self._ask(method, name, None, None, seconds)
         if not request_data.contains_files:
-            return await self._exchange(method, f"{self._api}/{name}", request_data.parameters, None, seconds)
+            return await self._ask(method, name, request_data.parameters, None, seconds)
         # quote_fields=False: a file's name goes out as UTF-8, as Telegram expects it, and not in percent signs.
         form = aiohttp.FormData(quote_fields=False)
         for key, value in request_data.json_parameters.items():
             form.add_field(key, value)
         for key, (filename, content, mime) in request_data.multipart_data.items():
             form.add_field(key, content, filename=filename, content_type=mime)
-        return await self._exchange(method, f"{self._api}/{name}", None, form, seconds)
+        return await self._ask(method, name, None, form, seconds)
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
@@ -174,6 +180,27 @@ class Transport(BaseRequest):
         if not isinstance(answer, dict) or "result" not in answer:
             raise Unanswered("the answer is not what the Bot API sends")
         return answer
+
+    async def _ask(
+        self, method: str, name: str, params: Mapping[str, object] | None, form: aiohttp.FormData | None, seconds: float
+    ) -> tuple[int, bytes]:
+        """One call of a method of the API. A token that is refused ends the channel, so it is believed where `getMe` refuses it too: an
+        answer that is none of Telegram's (of what stands between) or a bad minute over there passes."""
+        try:
+            return await self._exchange(method, f"{self._api}/{name}", params, form, seconds)
+        except InvalidToken as error:
+            if name == "getMe" or NO_METHOD in error.message.lower() or await self._refuses():
+                raise
+        raise Doubtful(f"{self._host} refused the token, and does not stay with it")
+
+    async def _refuses(self) -> bool:
+        try:
+            await self._exchange("POST", f"{self._api}/getMe", None, None, self._read_seconds)
+        except InvalidToken:
+            return True
+        except TelegramError:
+            pass
+        return False
 
     async def _exchange(
         self, method: str, url: str, params: Mapping[str, object] | None, form: aiohttp.FormData | None, seconds: float

@@ -15,7 +15,7 @@ from gateway.commands.table import MENU as HOUSE
 from tests.channels.discord.support import MENU, channel_for, running
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_rules import check_commands
-from tests.fakes.discord_state import COMMANDS
+from tests.fakes.discord_state import COMMANDS, ME
 
 
 def test_all_commands_of_the_house_are_there() -> None:
@@ -93,13 +93,17 @@ async def test_a_refusal_of_all_stops_nothing(dc: FakeDiscord, channel: DiscordC
 
 
 async def test_a_registration_that_does_not_get_through_is_tried_at_the_next_start(dc: FakeDiscord, channel: DiscordChannel) -> None:
-    """An error of the service stops nothing; a refused token stops all."""
+    """An error of the service stops nothing; a token that is refused, and stays so, stops all."""
     dc.fail(COMMANDS, 502)
     await channel.start(MENU)
     assert dc.commands == {}
     await channel.start(MENU)
     assert len(dc.commands[None]) == 5
     dc.fail(COMMANDS, 401)
+    await channel.start([*MENU, CommandInfo("new", "x")])
+    assert len(dc.commands[None]) == 5
+    dc.fail(COMMANDS, 401)
+    dc.fail(ME, 401, when=lambda call: dc.calls[-2].route == COMMANDS)
     with pytest.raises(Denied):
         await channel.start([*MENU, CommandInfo("new", "x")])
 

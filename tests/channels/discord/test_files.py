@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from channels.base import Attachment, ChannelError, Denied, Lost, NotSent, Refused, Retry, Unknown
+from channels.base import Attachment, ChannelError, Lost, NotSent, Refused, Retry, Unknown
 from channels.discord.channel import DiscordChannel
 from channels.discord.files import address
 from tests.fakes.discord import FakeDiscord
@@ -89,7 +89,7 @@ async def test_what_is_gone_is_lost(dc: FakeDiscord, started: DiscordChannel) ->
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(403, Refused), (401, Denied), (429, Retry), (500, Unknown)], ids=["forbidden", "token", "flood", "broken"]
+    ("status", "kind"), [(403, Refused), (401, Retry), (429, Retry), (500, Unknown)], ids=["forbidden", "token", "flood", "broken"]
 )
 async def test_a_refusal_says_what_can_be_done(dc: FakeDiscord, started: DiscordChannel, status: int, kind: type[ChannelError]) -> None:
     """The words of the service as the errors of a channel."""

@@ -30,7 +30,7 @@ from channels.discord.channel import DiscordChannel
 from tests.channels.discord.support import MENU, channel_for
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_pace import Limit
-from tests.fakes.discord_state import DELETE, EDIT, SEND, TYPING, Call
+from tests.fakes.discord_state import DELETE, EDIT, ME, SEND, TYPING, Call
 
 HI = Piece("hi", start=0, end=2)
 
@@ -298,14 +298,19 @@ async def test_before_the_start_nothing_happened(dc: FakeDiscord, channel: Disco
 async def test_a_token_that_is_refused_later_is_denied(dc: FakeDiscord, started: DiscordChannel, route: str) -> None:
     """C20: whatever call finds it out."""
     chat = direct(dc)
-    dc.fail(route, 401, times=None)
+    refused = [dc.fail(route, 401, times=None)]
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         SEND: lambda: started.send(chat, HI),
         EDIT: lambda: started.edit(chat, "5", HI),
         TYPING: lambda: started.typing(chat),
         DELETE: lambda: started.delete(chat, "5"),
     }
+    assert isinstance(await fault_of(calls[route]()), Retry)  # by this route alone: the token is good
+    refused.append(dc.fail(ME, 401, b"<html>sign in</html>", times=1))
+    assert isinstance(await fault_of(calls[route]()), Retry)
+    refused.append(dc.fail(ME, 401, times=1))
     assert isinstance(await fault_of(calls[route]()), Denied)
+    assert [fault.hits for fault in refused] == [3, 1, 1]
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[]", b'{"id": 5}', b"nonsense{"])

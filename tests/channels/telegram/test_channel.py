@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -265,9 +265,34 @@ async def test_polling_that_hangs_shows(tg: FakeTelegram, channel: TelegramChann
 
 async def test_a_token_that_is_revoked_ends_the_channel(tg: FakeTelegram, channel: TelegramChannel) -> None:
     """A 401 while reading is Denied, to whoever awaits `run`."""
-    tg.fail("getUpdates", 401, times=None)
+    tg.fail("*", 401, times=None)
     with pytest.raises(Denied):
         await asyncio.wait_for(channel.run(Gateway().accept), 5)
+
+
+@pytest.mark.parametrize("status", [401, 404])
+async def test_a_token_that_is_refused_once_and_not_twice_is_good(tg: FakeTelegram, channel: TelegramChannel, status: int) -> None:
+    """Whatever was asked: it had no effect, and is tried again later. Reading goes on."""
+    message_id = await channel.send(ANA, HI)
+    calls: tuple[tuple[str, Callable[[], Awaitable[object]]], ...] = (
+        ("sendMessage", lambda: channel.send(ANA, HI)),
+        ("editMessageText", lambda: channel.edit(ANA, message_id, Piece("x"))),
+        ("deleteMessage", lambda: channel.delete(ANA, message_id)),
+        ("sendChatAction", lambda: channel.typing(ANA)),
+        ("getChatAdministrators", lambda: channel.is_admin(GROUP, "42")),
+    )
+    for method, action in calls:
+        tg.fail(method, status)
+        with pytest.raises(Retry):
+            await action()
+    gateway = Gateway()
+    fault = tg.fail("getUpdates", status)
+    reading = asyncio.create_task(channel.run(gateway.accept))
+    await tg.wait_for(lambda: fault.hits)
+    tg.say(42, "still there?")
+    await tg.wait_for(lambda: [inbound.text for inbound in gateway.inbounds] == ["still there?"])
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
 
 
 # -------------------------------------------------------------------------------------------------------------------------- sending
@@ -354,7 +379,6 @@ async def test_edits_and_deletes_of_what_is_not_there(tg: FakeTelegram, channel:
         (403, "Forbidden: bot was kicked from the group chat", Gone),
         (400, "Bad Request: chat not found", Gone),
         (400, "Bad Request: can't parse entities: unexpected end", Rejected),
-        (401, "Unauthorized", Denied),
         (500, "Internal Server Error", Unknown),
         (429, "Too Many Requests: retry after 5", Retry),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from channels.base import Attachment, ChannelError, Denied, NotSent, Refused, Retry, TooLarge, Unknown
+from channels.base import Attachment, ChannelError, NotSent, Refused, Retry, TooLarge, Unknown
 from channels.telegram.channel import TelegramChannel
 from tests.channels.telegram.support import channel_for
 from tests.fakes.telegram import FakeTelegram
@@ -53,7 +53,7 @@ async def test_a_file_that_bots_do_not_get(tg: FakeTelegram, channel: TelegramCh
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(400, Refused), (401, Denied), (429, Retry), (500, Unknown)], ids=["unknown", "token", "flood", "broken"]
+    ("status", "kind"), [(400, Refused), (401, Retry), (429, Retry), (500, Unknown)], ids=["unknown", "token", "flood", "broken"]
 )
 async def test_a_refusal_says_what_can_be_done(tg: FakeTelegram, channel: TelegramChannel, status: int, kind: type[ChannelError]) -> None:
     """The words of the service as the errors of a channel."""
