@@ -67,9 +67,23 @@ BEGINS = {
     "a page": Reply([delta("Half an answer"), PAGE]),
 }
 SMALL = frozenset(
-    "400,401,429 with a wait,429 page,502 page,200 page,whole [],event null,hang,comments for ever,reset,no HTTP,bad chunks,no gzip,long line".split(
-        ","
-    )
+    {
+        "400",
+        "401",
+        "429 with a wait",
+        "429 page",
+        "502 page",
+        "200 page",
+        "whole []",
+        "event null",
+        "hang",
+        "comments for ever",
+        "reset",
+        "no HTTP",
+        "bad chunks",
+        "no gzip",
+        "long line",
+    }
 )
 
 
