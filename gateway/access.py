@@ -119,12 +119,13 @@ class Access:
         decision = decide(self.rules, self._pairing.approved, inbound)
         if not isinstance(decision, Pair):
             return decision
-        issued = self._pairing.issue(f"{inbound.address.channel}:{inbound.sender.id}", inbound.sender.name, self._clock())
+        issued = self._pairing.issue(f"{inbound.address.channel}:{inbound.sender.id}", inbound.sender.name, self._clock(), inbound.id)
         if issued is None:
             return Refuse("stranger")
         self._pairing.apply(issued)
-        # Not waited for: a code that a crash forgets is asked for again.
-        self._append(issued).add_done_callback(self._written)
+        # Not waited for: it is written with the journal's batch, ahead of the answer that shows the code, so that no crash parts them the
+        # wrong way round; the other way round the input comes again, and gets the same code.
+        self._append(issued, ahead=True).add_done_callback(self._written)
         return Pair(PAIR.format(code=issued.code, person=issued.person))
 
     def admits(self, inbound: Inbound) -> bool:
@@ -143,9 +144,11 @@ class Access:
         """Let the person in who was shown this code; returns "channel:id". On disk when it returns. Raises Told."""
         now = self._clock()
         issued = self._pairing.find(code, now)
+        if issued is None and (before := self._pairing.used(code, now)) is not None:
+            return before.person
         if issued is None:
             raise Told("There is no such code, or it is older than an hour.")
-        await self._record(Approved(at=moment(now), person=issued.person, name=issued.name, by=by))
+        await self._record(Approved(at=moment(now), person=issued.person, name=issued.name, by=by, code=issued.code))
         log.info("let in", person=issued.person, by=by)
         return issued.person
 
@@ -170,8 +173,8 @@ class Access:
         ]
         return asks + let_in
 
-    def _append(self, event: Event) -> asyncio.Future[int]:
-        return self._writer.append(self._path, encode(event))
+    def _append(self, event: Event, *, ahead: bool = False) -> asyncio.Future[int]:
+        return self._writer.append(self._path, encode(event), journal=ahead)
 
     def _written(self, future: asyncio.Future[int]) -> None:
         if not future.cancelled() and (error := future.exception()):

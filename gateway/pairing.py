@@ -34,6 +34,8 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     name: str = ""
     """What they call themselves; for the operator's eyes, decides nothing."""
     code: str
+    input: str = ""
+    """The message that it answers: met again after a crash, it is answered the same."""
 
 
 class Approved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="approved"):
@@ -43,6 +45,7 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     person: str
     name: str = ""
     by: str
+    code: str = ""
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="revoked"):
@@ -111,15 +114,17 @@ class Pairing:
                 del self._issued[event.person]
         return list(self._issued.values())
 
-    def issue(self, person: str, name: str, now: float) -> Issued | None:
-        """A code for a stranger, to be applied; None: silence."""
+    def issue(self, person: str, name: str, now: float, input_id: str = "") -> Issued | None:
+        """A code for a stranger, to be applied; None: silence. The one that they have where it was made for this very input."""
         pending = self.pending(now)
-        if person in self._issued or len(pending) >= MOST:
+        if (known := self._issued.get(person)) is not None:
+            return known if input_id and known.input == input_id else None
+        if len(pending) >= MOST:
             return None
         taken = {event.code for event in pending}
         while (code := "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))) in taken:
             pass
-        return Issued(at=moment(now), person=person, name=name[:64], code=code)
+        return Issued(at=moment(now), person=person, name=name[:64], code=code, input=input_id)
 
     def withdraw(self, person: str) -> None:
         """Forget a code that its person never saw. One that is in the file is replaced by the next."""
@@ -129,3 +134,8 @@ class Pairing:
         """The code that is good and reads like this."""
         code = plain_code(code)
         return next((event for event in self.pending(now) if event.code == code), None)
+
+    def used(self, code: str, now: float) -> Approved | None:
+        """Whom this code let in within the hour: a command that a crash cut off is given again."""
+        code = plain_code(code)
+        return next((event for event in self.approved.values() if code and event.code == code and now - event.at.timestamp() < LIFE), None)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -23,10 +27,14 @@ from gateway.writer import Writer
 RULES = Rules(allow=("telegram:42",), allow_groups=("telegram:-100",), admins=("telegram:1",))
 
 
+_ids = count(1)
+
+
 def direct(person: str = "7", channel: str = "telegram", **more: object) -> Inbound:
     trusted = bool(more.pop("trusted", False))
     name = str(more.pop("name", ""))
-    return Inbound("i1", Address(channel, person), Sender(person, name, trusted), str(more.pop("text", "Hi")), **more)  # type: ignore[arg-type]
+    input_id = str(more.pop("id", f"i{next(_ids)}"))
+    return Inbound(input_id, Address(channel, person), Sender(person, name, trusted), str(more.pop("text", "Hi")), **more)  # type: ignore[arg-type]
 
 
 def group(chat: str = "-100", person: str = "7", thread: str = "") -> Inbound:
@@ -191,6 +199,49 @@ async def test_a_code_is_good_once_and_for_an_hour(tmp_path: Path, writer: Write
         with pytest.raises(Told):
             await access.approve(said, by="operator")
     assert len(access.listed()) == 1
+
+
+async def test_a_message_that_comes_again_gets_its_code_again(tmp_path: Path, writer: Writer, clock: Clock) -> None:
+    """A crash after the code was put on record and before the message was: the network repeats the message, and there is no silence."""
+    path = tmp_path / "access.jsonl"
+    access = await opened(path, writer, clock)
+    said = code(access.decide(direct("7", id="m1")))
+    await writer.flush()
+    access = await opened(path, writer, clock)
+    assert code(access.decide(direct("7", id="m1"))) == said
+    assert access.decide(direct("7", id="m2")) == Refuse("stranger")
+
+
+async def test_an_approval_that_is_given_again_is_told_again(tmp_path: Path, writer: Writer, clock: Clock) -> None:
+    """A crash after the approval and before the word about it: the command is met again, and says what it did. Not once it is undone."""
+    path = tmp_path / "access.jsonl"
+    access = await opened(path, writer, clock)
+    said = code(access.decide(direct("7")))
+    await access.approve(said, by="telegram:1")
+    written = path.read_bytes()
+    access = await opened(path, writer, clock)
+    assert await access.approve(said, by="telegram:1") == "telegram:7"
+    assert path.read_bytes() == written
+    await access.revoke("telegram:7", by="operator")
+    with pytest.raises(Told):
+        await access.approve(said, by="telegram:1")
+
+
+def test_a_code_is_on_record_before_it_is_shown(tmp_path: Path) -> None:
+    """Its line is written ahead of what the journal writes in the same batch: a code that somebody sees is one that an admin can use."""
+    env = {"PATH": os.environ["PATH"], "PARLOUR_FAILPOINT": "append before journal:1"}
+    code = f"import asyncio; from tests.gateway.test_access import shows; asyncio.run(shows({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], env=env, check=False)
+    assert done.returncode == -9
+    assert (tmp_path / "journal" / "000001.jsonl").read_bytes() == b""
+    assert b'"code"' in (tmp_path / "access.jsonl").read_bytes()
+
+
+async def shows(folder: str) -> None:
+    """A stranger comes, and what answers them is put into the journal; run in a process of its own."""
+    writer = Writer()
+    Access(RULES, Path(folder, "access.jsonl"), writer, clock=time.time).decide(direct("7"))
+    await writer.append(Path(folder, "journal", "000001.jsonl"), b"{}\n", journal=True)
 
 
 async def test_one_code_a_person_an_hour(tmp_path: Path, writer: Writer, clock: Clock) -> None:
