@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import sys
 import tempfile
@@ -35,7 +36,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def fakes_are_quiet() -> None:
+    """A daemon that is killed in the middle of a request is no news to the servers that it talks to."""
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+
+
 async def main(args: argparse.Namespace) -> int:
+    fakes_are_quiet()
     channels = tuple(args.channels.split(","))
     began = time.monotonic()
     places = {place for way in ways(channels) for place in reachable(way.channels, webhook=way.webhook, streamed=way.streamed)}

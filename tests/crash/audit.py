@@ -341,7 +341,7 @@ class Audit:
             kind = DOUBLED
         else:
             kind = UNANSWERED if due and len(missing) == len(due) else ORDER
-        self._fault(kind, text, (missing or due or wanted or [seen[-1]])[0].input.id)
+        self._fault(kind, text, (missing or due or wanted or seen or account.seen)[0].input.id)
 
     def _say(self, seen: Seen) -> str:
         return f"{seen.input.text!r} {self._answers.get(seen.input.id) or seen.text!r}"[:300]

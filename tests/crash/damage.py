@@ -18,6 +18,7 @@ def tear(data: Path, dice: random.Random) -> int:
     """Half a line behind some files that daemons append to; gives how many."""
     files = [path for path in data.glob("sessions/*/*/*.jsonl") if dice.random() < 0.05]
     files += sorted((data / "journal").glob("*.jsonl"))[-1:]
+    files = [path for path in files if not path.read_bytes().endswith(TORN)]
     for path in files:
         with path.open("ab") as out:
             out.write(TORN)
