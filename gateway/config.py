@@ -297,7 +297,8 @@ def _token(channel: str, said: Secret | None, env: Mapping[str, str], faults: Fa
     told = len(faults.found) > before or any(fault.key == ".".join(at) for fault in faults.found)
     if not token and not told:
         text = "is empty" if said is not None else "is missing"
-        faults.add(at, f'{text}: set {name}, or {name}_FILE to a file that holds it, or token = "..." here')
+        place = f"{name}_FILE to a file that holds it (the unit has it in /etc/parlour/secrets/{name.removeprefix('PARLOUR_')})"
+        faults.add(at, f'{text}: set {name}, or {place}, or token = "..." here')
     return token
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import structlog
 
@@ -33,6 +34,7 @@ class Watch:
         self._lasting = False
         self._down = asyncio.Event()
         self._down.set()
+        self._at_once = asyncio.Event()
         self.began = time.monotonic()
 
     @property
@@ -66,10 +68,11 @@ class Watch:
         return faults.remedy(self._problem or "", self._key)
 
     def again(self, address: str, key: str) -> None:
-        """Ask anew: what is asked is another one now."""
+        """Ask anew, and at once: what is asked is another one now."""
         self._address, self._key = address, key
         self._lasting = False
         self._down.set()
+        self._at_once.set()
 
     def heard(self, outcome: Outcome) -> None:
         """A turn ended: what it met counts."""
@@ -94,7 +97,10 @@ class Watch:
                 if not self._lasting:  # what a turn was refused for, a server that can be reached has not mended
                     self._turn("")
                 self._down.clear()
-            await asyncio.sleep(AGAIN)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN):
+                    await self._at_once.wait()
+            self._at_once.clear()
 
     def _turn(self, problem: str) -> None:
         before, self._problem = self._problem, problem

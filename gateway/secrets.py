@@ -84,7 +84,7 @@ def named(env: Mapping[str, str], *names: str, at: str) -> str:
         if folder and os.path.lexists(Path(folder, name)):
             return f"{name}, a credential of the unit"
         if path := env.get(f"{name}_FILE", ""):
-            return f"{name}_FILE, {path}"
+            return f"{name}, in {path}"
         if env.get(name, ""):
             return name
     return at

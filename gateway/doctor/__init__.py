@@ -77,7 +77,8 @@ def examine(
         tell("asking the networks and the model")
         tried = asyncio.run(online.ask_all(loaded, env=env))
         yield from house.tokens(loaded, env, {one.name for one in tried if one.ok or one.denied})
-        yield from house.others(tried, groups=loaded.access.groups == "open" or bool(loaded.access.allow_groups))
+        groups = loaded.access.groups == "open" or bool(loaded.access.allow_groups)
+        yield from house.others(tried, groups=groups, known=house.troubles(status))
         yield machine.clock({one.name: one.ahead for one in tried if one.ahead is not None})
 
 

@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from channels.base import Amiss
 from gateway import __version__, secrets
@@ -98,6 +99,13 @@ def running(loaded: Config, differs: Differs | None, status: Status) -> Iterator
         yield wrong("config", f"the daemon has not taken over {', '.join(differs.reload)} yet", "reload it (systemctl reload parlour)")
 
 
+def troubles(status: Status | None) -> dict[str, str]:
+    """By name, what the running daemon finds wrong with channels and backend."""
+    if status is None:
+        return {}
+    return {"backend": status.health.backend_problem, **{name: channel.problem for name, channel in status.health.channels.items()}}
+
+
 def daemon(status: Status | None, missing: str, left: Left, now: float | None = None) -> Iterator[Finding]:
     """`missing`: why there is no status."""
     if status is None:
@@ -137,9 +145,12 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
         yield wrong("outbox", f"{health.unsent} messages wait for a network", "see the channels above, and the log")
 
 
-def others(tried: Sequence[Tried], *, groups: bool) -> Iterator[Finding]:
-    """What came of asking networks and backend. `groups`: any group is let in."""
+def others(tried: Sequence[Tried], *, groups: bool, known: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
+    """What came of asking networks and backend. `groups`: any group is let in; `known`: by name, what the running daemon has said is wrong,
+    which is not told twice."""
     for one in tried:
+        if not one.ok and one.text in known.get(one.name, ""):
+            continue
         if not one.ok:
             amiss = next((each for each in one.amiss if each.fatal), Amiss("", one.remedy))
             yield wrong(one.name, mask(one.text), mask(amiss.remedy))

@@ -222,7 +222,8 @@ token = ""
         (
             19,
             "channels.telegram.token",
-            'is empty: set PARLOUR_TELEGRAM_TOKEN, or PARLOUR_TELEGRAM_TOKEN_FILE to a file that holds it, or token = "..." here',
+            "is empty: set PARLOUR_TELEGRAM_TOKEN, or PARLOUR_TELEGRAM_TOKEN_FILE to a file that holds it "
+            '(the unit has it in /etc/parlour/secrets/TELEGRAM_TOKEN), or token = "..." here',
         ),
     ]
 
@@ -495,7 +496,7 @@ def test_the_operator_is_told_which_secret_it_is(tmp_path: Path) -> None:
     assert secrets.token_name({}, "web") == ""
     assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN"
     env["PARLOUR_TELEGRAM_TOKEN_FILE"] = "/etc/token"
-    assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN_FILE, /etc/token"
+    assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN, in /etc/token"
     env["CREDENTIALS_DIRECTORY"] = str(tmp_path)
     assert secrets.token_name(env, "telegram") == "PARLOUR_TELEGRAM_TOKEN, a credential of the unit"
     assert secrets.key_name({"OPENAI_API_KEY": "sk-1"}, Secret("sk-1")) == "OPENAI_API_KEY"

@@ -175,6 +175,10 @@ def test_others() -> None:
     assert (found.level, found.remedy) == ("wrong", "remove it")
     (found,) = house.others([Tried("telegram", False, "refused", denied=True, remedy="give it the right one")], groups=True)
     assert (found.level, found.remedy) == ("wrong", "give it the right one")
+    ill = status(backend_problem="openai at x: No key.", channels={"telegram": ChannelHealth("stopped", "refused (it is X)")})
+    twice = [Tried("telegram", False, "refused"), Tried("backend", False, "at x: No key.")]
+    assert list(house.others(twice, groups=True, known=house.troubles(ill))) == []
+    assert len(list(house.others(twice, groups=True, known=house.troubles(None)))) == 2
     several = Tried("backend", True, "x", amiss=(model,), models=("a", "b"))
     lone = Tried("backend", True, "x", amiss=(model,), models=("a",))
     empty = Tried("backend", True, "x", amiss=(model,))
