@@ -122,31 +122,32 @@ WEAK ssize_t copy_file_range(int in, off64_t *in_at, int fd, off64_t *out_at, si
     return n;
 }
 
+#define LOCKED pthread_mutex_lock(&lock);
 #define DONE(call, kind, a, b, number, name, data, size) \
-    pthread_mutex_lock(&lock); int result = call; int before = errno; \
+    int result = call; int before = errno; \
     if (!result) note(kind, a, b, number, name, data, size); \
     pthread_mutex_unlock(&lock); errno = before; return result;
 
 static uint64_t inode(int fd) { struct stat info; return fstat(fd, &info) ? 0 : info.st_ino; }
-WEAK int ftruncate(int fd, off_t size) { DONE(syscall(SYS_ftruncate, fd, size), 't', inode(fd), 0, size, 0, 0, 0) }
-WEAK int ftruncate64(int fd, off_t size) { DONE(syscall(SYS_ftruncate, fd, size), 't', inode(fd), 0, size, 0, 0, 0) }
+WEAK int ftruncate(int fd, off_t size) { LOCKED DONE(syscall(SYS_ftruncate, fd, size), 't', inode(fd), 0, size, 0, 0, 0) }
+WEAK int ftruncate64(int fd, off_t size) { LOCKED DONE(syscall(SYS_ftruncate, fd, size), 't', inode(fd), 0, size, 0, 0, 0) }
 static uint64_t inode_at(const char *path) { struct stat info; return at_path(AT_FDCWD, path, &info) ? 0 : info.st_ino; }
-WEAK int truncate(const char *path, off_t size) { DONE(syscall(SYS_truncate, path, size), 't', inode_at(path), 0, size, 0, 0, 0) }
-WEAK int truncate64(const char *path, off_t size) { DONE(syscall(SYS_truncate, path, size), 't', inode_at(path), 0, size, 0, 0, 0) }
-WEAK int fsync(int fd) { DONE(syscall(SYS_fsync, fd), 's', inode(fd), 0, 0, 0, 0, 0) }
-WEAK int fdatasync(int fd) { DONE(syscall(SYS_fdatasync, fd), 's', inode(fd), 0, 0, 0, 0, 0) }
-WEAK int syncfs(int fd) { DONE(syscall(SYS_syncfs, fd), 'S', 0, 0, 0, 0, 0, 0) }
+WEAK int truncate(const char *path, off_t size) { LOCKED DONE(syscall(SYS_truncate, path, size), 't', inode_at(path), 0, size, 0, 0, 0) }
+WEAK int truncate64(const char *path, off_t size) { LOCKED DONE(syscall(SYS_truncate, path, size), 't', inode_at(path), 0, size, 0, 0, 0) }
+WEAK int fsync(int fd) { LOCKED DONE(syscall(SYS_fsync, fd), 's', inode(fd), 0, 0, 0, 0, 0) }
+WEAK int fdatasync(int fd) { LOCKED DONE(syscall(SYS_fdatasync, fd), 's', inode(fd), 0, 0, 0, 0, 0) }
+WEAK int syncfs(int fd) { LOCKED DONE(syscall(SYS_syncfs, fd), 'S', 0, 0, 0, 0, 0, 0) }
 
 static uint64_t named(int dir, const char *path) { struct stat info; return at_path(dir, path, &info) ? 0 : info.st_ino; }
 
 WEAK int mkdirat(int dir, const char *path, mode_t mode) {
-    const char *name; uint64_t parent = folder(dir, path, &name);
+    const char *name; LOCKED uint64_t parent = folder(dir, path, &name);
     DONE(syscall(SYS_mkdirat, dir, path, mode), 'm', parent, named(dir, path), 0, name, 0, 0)
 }
 WEAK int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
 WEAK int linkat(int from, const char *old, int to, const char *path, int flags) {
-    const char *name; uint64_t parent = folder(to, path, &name);
+    const char *name; LOCKED uint64_t parent = folder(to, path, &name);
     DONE(syscall(SYS_linkat, from, old, to, path, flags), 'l', parent, named(to, path), 0, name, 0, 0)
 }
 WEAK int link(const char *old, const char *path) { return linkat(AT_FDCWD, old, AT_FDCWD, path, 0); }
@@ -169,7 +170,7 @@ WEAK int renameat(int from, const char *old, int to, const char *path) { return 
 WEAK int rename(const char *old, const char *path) { return renameat2(AT_FDCWD, old, AT_FDCWD, path, 0); }
 
 WEAK int unlinkat(int dir, const char *path, int flags) {
-    const char *name; uint64_t parent = folder(dir, path, &name);
+    const char *name; LOCKED uint64_t parent = folder(dir, path, &name);
     DONE(syscall(SYS_unlinkat, dir, path, flags), 'u', parent, 0, 0, name, 0, 0)
 }
 WEAK int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
