@@ -280,7 +280,7 @@ class Daemon:
         self._closers.append(control.close)
         if left:
             log.info("going on with what was left", inputs=len(left))
-        self.router.resume(left)
+        await self.router.resume(left)
         self._tasks.start(self.watch.run(), name="backend watch")
         self._closers.append(self.disk.close)
         self._tasks.start(self.disk.run(), name="disk watch")
@@ -390,6 +390,7 @@ class Daemon:
         if self._ending.is_set():
             log.warning("ended at once")
             os._exit(130)
+        self.inbox.ended()
         self._ending.set()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A question to the model, as a turn asks it: the window, a slot, the answer that grows, what is counted of it. It commits nothing.
+"""A question to the model, as a turn asks it: the window, the answer that grows, what is counted of it. It commits nothing.
 
 Called by `gateway.work`, under the key's lock.
 """
@@ -27,10 +27,9 @@ BROKEN_OFF = "Something went wrong in here. The answer is not complete."
 class Questions:
     """`model` may be replaced at any time; a turn goes on with the one that it began with."""
 
-    def __init__(self, model: Model, asking: Asking, slots: int, heard: Callable[[Outcome], None], metrics: Metrics) -> None:
+    def __init__(self, model: Model, asking: Asking, heard: Callable[[Outcome], None], metrics: Metrics) -> None:
         self.model = model
         self._asking, self._heard, self._metrics = asking, heard, metrics
-        self._slots = asyncio.Semaphore(slots)
 
     async def ask(self, session: Session, running: Running, stream: Stream, *, names: bool) -> Outcome | None:
         """What came of it, counted; None where the turn was stopped before a word was said."""
@@ -54,7 +53,7 @@ class Questions:
             said: list[str] = []
             if running.stopped():
                 return None
-            running.asking = asyncio.create_task(self._slotted(model, request, said, stream, began))
+            running.asking = asyncio.create_task(self._stream(model, request, said, stream, began))
             try:
                 await asyncio.wait({running.asking})
                 outcome = running.asking.result()
@@ -73,15 +72,14 @@ class Questions:
                 break
         return outcome
 
-    async def _slotted(self, model: Model, request: Request, said: list[str], stream: Stream, began: float) -> Outcome:
+    async def _stream(self, model: Model, request: Request, said: list[str], stream: Stream, began: float) -> Outcome:
         def grow(text: str) -> None:
             if not said:
                 self._metrics.first_token.observe(asyncio.get_running_loop().time() - began)
             said.append(text)
             stream.grow(text)
 
-        async with self._slots:
-            return await self._asking(model.backend, request, on_text=grow, max_chars=model.max_chars)
+        return await self._asking(model.backend, request, on_text=grow, max_chars=model.max_chars)
 
     def _count(self, outcome: Outcome | None, began: float) -> None:
         if outcome is None or outcome.note == STOPPED:

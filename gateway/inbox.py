@@ -81,6 +81,10 @@ class Pending:
     """Piece -> the message that it is, or will be, edited into."""
     sent_to: int = 0
     """Pieces of the reply that end at or before this offset of its text are out."""
+    said_at: float = 0.0
+    """When the reply was put on record, seconds since the epoch; 0.0: there is none."""
+    recovered: bool = field(default=False, compare=False)
+    """It was left by an earlier life."""
     deaths: Deaths = field(default_factory=Deaths, compare=False)
 
 
@@ -109,7 +113,7 @@ class Inbox:
         self._opened = False
         """This life has begun on record."""
         self._told = True
-        """At recovery: the life that is being read was told to end."""
+        """The life that is being lived, or read, was told to end."""
 
     async def open(self) -> list[Pending]:
         """Read the journal, whatever a kill left of it; gives what is unfinished, in order. Raises StartError."""
@@ -119,6 +123,8 @@ class Inbox:
             raise StartError(f"{error.filename or self._folder}: the journal cannot be read: {error.strerror}") from error
         for record in records:
             self._apply(record)
+        for pending in self._pending.values():
+            pending.recovered = True
         self._life_over()
         self._aside = self._journal.aside
         self._n = self._journal.n
@@ -130,7 +136,8 @@ class Inbox:
 
     def ended(self) -> None:
         """The daemon was told to end: from here on no input is to blame for that."""
-        if self._opened:
+        if self._opened and not self._told:
+            self._told = True
             self._append([Ended(at=self._clock())]).add_done_callback(_seen)
 
     def _append(self, records: Sequence[Record]) -> asyncio.Future[int]:
@@ -138,7 +145,7 @@ class Inbox:
         if self._opened:
             return self._journal.append(records)
         written = self._journal.append([Opened(at=self._clock()), *records])
-        self._opened = True
+        self._opened, self._told = True, False
         written.add_done_callback(self._begun)
         return written
 
@@ -267,19 +274,19 @@ class Inbox:
         self._apply(record)
         return self._mark(record)
 
-    def answered(self, input_id: str) -> asyncio.Future[None]:
+    def answered(self, input_id: str) -> None:
         """At recovery: there is an answer already."""
-        return self._mark(Answered(id=input_id, at=self._clock()))
+        self._mark(Answered(id=input_id, at=self._clock())).add_done_callback(_seen)
 
     def alone(self, input_id: str, *, over: bool = False) -> asyncio.Future[None]:
         """Nothing else is worked on from here on; with `over`, others are."""
         return self._mark(Alone(id=input_id, at=self._clock(), over=over))
 
-    def aside(self, pending: Pending) -> asyncio.Future[None]:
-        """It is not worked on any more."""
+    def aside(self, pending: Pending) -> None:
+        """It is not worked on any more. A reply that says so follows."""
         record = Aside(id=pending.input.inbound.id, at=self._clock(), key=pending.input.key, deaths=pending.deaths.crashes)
         self._aside.append(record)
-        return self._mark(record)
+        self._mark(record).add_done_callback(_seen)
 
     def placed(self, input_id: str, piece: int, message_id: str) -> asyncio.Future[None]:
         """A message is in the chat into which this piece will be edited."""
@@ -332,7 +339,8 @@ class Inbox:
             if isinstance(record, Accepted) or record.reply is not None:
                 item = Input(record.inbound, record.key, record.at)
                 deaths = Deaths(answered=record.reply is not None)
-                self._pending[record.id] = Pending(item, record.n, record.inbound.text, reply=record.reply, deaths=deaths)
+                said_at = record.at if record.reply is not None else 0.0
+                self._pending[record.id] = Pending(item, record.n, record.inbound.text, reply=record.reply, said_at=said_at, deaths=deaths)
             return
         if isinstance(record, Opened):
             self._life_over()
@@ -357,7 +365,7 @@ class Inbox:
         elif isinstance(record, Placed):
             pending.placed[record.piece] = record.message
         elif isinstance(record, Replied):
-            pending.reply, pending.sent_to = ReplyText(record.text, record.buttons), 0
+            pending.reply, pending.said_at, pending.sent_to = ReplyText(record.text, record.buttons), record.at, 0
             pending.deaths.replied()
         elif isinstance(record, Delivered):
             pending.sent_to = max(pending.sent_to, record.span[1])
@@ -391,7 +399,7 @@ class Inbox:
         await self._journal.rewrite(change)
 
 
-def _seen(written: asyncio.Future[int]) -> None:
+def _seen(written: asyncio.Future[int] | asyncio.Future[None]) -> None:
     """What cannot be written here is no harm: a death more or less is counted."""
     if not written.cancelled():
         written.exception()

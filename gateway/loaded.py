@@ -204,6 +204,10 @@ class Loaded:
 
     # ----------------------------------------------------------------------------------------------------------------------- loading
 
+    def holds(self, key: SessionKey, name: str) -> bool:
+        """It is in memory."""
+        return (key, name) in self._loaded
+
     async def open(self, key: SessionKey, name: str) -> Session:
         """See `SessionManager.open`."""
         entry = self._entry(key, name)

@@ -98,6 +98,7 @@ class Metrics:
         )
         self.refused = Counter("parlour_inputs_refused_total", "Inputs that were not taken, by reason.", "channel", "reason")
         self.turns = Counter("parlour_turns_total", "Questions to the model that ended: answered, cut, stopped, failed, broken.", "outcome")
+        self.aside = Counter("parlour_inputs_set_aside_total", "Inputs over which the daemon died too often.", "channel")
         self.retries = Counter("parlour_model_retries_total", "Tries after the first one to get an answer from the model.")
         self.tokens = Counter("parlour_model_tokens_total", "Tokens as the model's server counts them: input, output.", "direction")
         self.first_token = Histogram(

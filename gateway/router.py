@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
-from channels.base import Channel, Inbound
+from channels.base import Channel, Inbound, Sender
 from channels.failpoints import reach
 from channels.files import readable
 from gateway.access import Access, Pair, Refuse, over_quota
@@ -27,6 +28,7 @@ from gateway.inbox import Entry, Inbox, Input, Pending, ReplyText
 from gateway.message import SessionKey
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox, Sending
+from gateway.pairing import Approved
 from gateway.runner import Runners
 from gateway.running import Running, delivery
 from gateway.sessions import SessionManager
@@ -35,7 +37,10 @@ from gateway.work import ADMINS_ONLY
 
 log = structlog.get_logger(__name__)
 
+WELCOME = "You were let in: write to me, and I answer."
 TOO_OLD = "Messages came while I was away for too long, and I did not answer them. Please send again what still matters."
+BATCH = 100
+"""How much of what was left is queued before the loop may do something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,13 @@ class Router:
         for name in channels:
             for result in ("accepted", "duplicate", "refused"):
                 self._metrics.inputs.add(name, result, by=0)
+            self._metrics.aside.add(name, by=0)
         self._under_way: dict[str, asyncio.Future[list[Pending]]] = {}
         self._arriving: dict[str, int] = {}
         self._told_old: OrderedDict[str, None] = OrderedDict()
         self._tasks = Tasks()
         self._closed = False
+        access.on_approval = self._welcome
 
     # ------------------------------------------------------------------------------------------------------------- what channels call
 
@@ -109,14 +116,21 @@ class Router:
             await asyncio.shield(wait)
         reach("accept after")
 
-    def resume(self, pendings: Sequence[Pending]) -> None:
+    async def resume(self, pendings: Sequence[Pending]) -> None:
         """Queue what a crash left, in its order, before any channel starts. What belongs to a channel that is not there stays on record."""
+        ours: list[Pending] = []
         for pending in pendings:
             address = pending.input.inbound.address
-            if address.channel not in self._channels:
+            if address.channel in self._channels:
+                ours.append(pending)
+            else:
                 log.warning("kept: its channel is not configured", channel=address.channel, input=pending.input.inbound.id)
-                continue
+        self._runners.hold([pending for pending in ours if pending.deaths.suspect])
+        for number, pending in enumerate(ours, 1):
             self._dispatch(pending)
+            if not number % BATCH:
+                await asyncio.sleep(0)
+        self._runners.tried()
 
     async def settle(self, timeout: float) -> None:
         """Wait for the commands that are answered past the queue."""
@@ -232,6 +246,18 @@ class Router:
             return "Yes? Write your question in the same message."
         return ""
 
+    async def _welcome(self, approved: Approved) -> None:
+        """Tell a person, where they were shown the code, that it was taken: on record like all that is said, and once by its id."""
+        if approved.address is None or approved.address.channel not in self._channels:
+            return
+        inbound = Inbound(f"{approved.person}:let in:{approved.code}", approved.address, Sender(approved.person.partition(":")[2]))
+        if self._inbox.seen(inbound.id):
+            return
+        try:
+            await asyncio.shield(self._put([Entry(Input(inbound, str(self.key_of(inbound)), self._clock()), reply=ReplyText(WELCOME))]))
+        except OSError as error:
+            log.error("not told that they were let in", person=approved.person, error=str(error))
+
     # -------------------------------------------------------------------------------------------------------------------- the journal
 
     def _put(self, entries: list[Entry]) -> asyncio.Future[list[Pending]]:
@@ -272,7 +298,10 @@ class Router:
         inbound = pending.input.inbound
         command = find(pending.text)
         when = command[0].when(command[1]) if command else None
-        if pending.reply is not None and not pending.attempts and when in {None, When.NOW}:
+        if pending.deaths.suspect or pending.deaths.guilty:
+            self._runners.add(pending)
+            return
+        if pending.reply is not None and (when is When.NOW or (when is None and not pending.attempts)):
             self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
             return  # one that was run in its place before a crash is said in its place, behind the answers ahead of it
         if command and when is When.NOW:
@@ -290,6 +319,9 @@ class Router:
 
     async def _now(self, pending: Pending, command: Command, argument: str, running: Stoppable | None) -> None:
         inbound = pending.input.inbound
+        if running is None or command.name != "stop":  # which does not wait for the disk
+            with suppress(OSError):
+                await asyncio.shield(self._inbox.begun(inbound.id))
         try:
             if await self._admins.refuses(command.name, inbound):
                 reply = ReplyText(ADMINS_ONLY)

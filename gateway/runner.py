@@ -1,15 +1,16 @@
 """Drains one key's queue, one input at a time: who is worked on when.
 
-What is done with an input is `gateway.work`. Called by `gateway.router`, which decides what gets into a queue; `Runners` owns a task for
-each key that has work.
+What is done with an input is `gateway.work`; how many at a time, and whether anybody at all, is `gateway.gate`. Called by `gateway.router`,
+which decides what gets into a queue; `Runners` owns a task for each key that has work.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -17,6 +18,8 @@ from gateway.access import Access
 from gateway.asking import BROKEN, Questions
 from gateway.attachments import Attachments
 from gateway.commands.base import House
+from gateway.commands.table import find
+from gateway.gate import Gate, Pass
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.metrics import Metrics
@@ -24,6 +27,8 @@ from gateway.outbox import Outbox
 from gateway.patience import Patience
 from gateway.running import Model, Running, unless_cancelled
 from gateway.sessions import SessionManager
+from gateway.tasks import Tasks
+from gateway.trials import NORMAL, Times, Trials
 from gateway.turn import Asking, Outcome
 from gateway.work import NOT_STORED, Work
 
@@ -59,9 +64,10 @@ class Runners:
         slots: int,
         heard: Callable[[Outcome], None],
         metrics: Metrics | None = None,
+        times: Times = NORMAL,
     ) -> None:
         self._outbox, self._metrics = outbox, metrics or Metrics()
-        self._questions = Questions(model, asking, slots, heard, self._metrics)
+        self._questions = Questions(model, asking, heard, self._metrics)
         self._work = Work(
             house=house,
             inbox=inbox,
@@ -71,8 +77,12 @@ class Runners:
             admins=admins,
             attachments=attachments,
             questions=self._questions,
+            metrics=self._metrics,
         )
         self.say = self._work.say
+        self._gate = Gate(slots)
+        self._trials = Trials(self._gate, inbox, times)
+        self._tasks = Tasks()
         self._patience = Patience(outbox)
         self._queues: dict[str, Queue] = {}
         self._closing = False
@@ -98,7 +108,7 @@ class Runners:
 
     def turns(self) -> int:
         """How many turns run."""
-        return sum(queue.running is not None for queue in self._queues.values())
+        return sum(queue.running is not None and queue.running.begun for queue in self._queues.values())
 
     def backlog(self) -> int:
         """How many inputs wait, of all keys together."""
@@ -121,6 +131,17 @@ class Runners:
                 queue.running = Running(pending)
             queue.task = asyncio.create_task(self._drain(key, queue), name=f"runner {key}")
 
+    def hold(self, suspects: Sequence[Pending]) -> None:
+        """Before anything is added: the daemon died with these at work, and they are to be tried alone. Nobody is worked on before `tried`
+        is called and the trials let them."""
+        if suspects:
+            self._trials.hold(suspects)
+
+    def tried(self) -> None:
+        """All that was left is in the queues: the trials may begin."""
+        if self._gate.is_shut:
+            self._tasks.start(self._trials.run(), name="trials")
+
     def running(self, key: str) -> Running | None:
         """The input that the key is busy with."""
         queue = self._queues.get(key)
@@ -134,6 +155,7 @@ class Runners:
     async def settle(self, timeout: float) -> int:
         """No new turn begins; wait until the running ones are through, at most `timeout` seconds. How many still run."""
         self._closing = True
+        self._gate.close()
         tasks = {queue.task for queue in self._queues.values() if queue.task}
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
@@ -142,7 +164,9 @@ class Runners:
     async def close(self) -> None:
         """Cut what runs. It stays `started` in the journal, and the next start goes on with it."""
         self._closing = True
+        self._gate.close()
         self._patience.close()
+        await self._tasks.close()
         tasks = [queue.task for queue in self._queues.values() if queue.task]
         for task in tasks:
             task.cancel()
@@ -150,11 +174,13 @@ class Runners:
             await asyncio.wait(tasks)
 
     async def _drain(self, key: str, queue: Queue) -> None:
-        while queue.waiting and await self._may_begin(pending := queue.waiting[0]):
-            queue.waiting.popleft()
+        while queue.waiting and (way := await self._may_begin(queue.waiting[0], queue)):
+            pending = queue.waiting.popleft()
             queue.since.popleft()
             self._patience.begun(pending.input.inbound.id)
-            running = queue.running = queue.running or Running(pending)
+            running = queue.running
+            assert running is not None
+            running.begun = True
             try:
                 await self._work.do(pending, running)
             except OSError as error:
@@ -168,13 +194,28 @@ class Runners:
             finally:
                 queue.running = None
                 self._patience.over(pending.input.inbound.id)
+                self._trials.over(pending.input.inbound.id)
+                way.leave()
             running.done.set()  # not where it was cut: then nothing is on record yet
         queue.task = None
         if not queue.waiting:
             self._queues.pop(key, None)
 
-    async def _may_begin(self, pending: Pending) -> bool:
-        """A full lane holds its runner up here, before the lock, so that nothing is produced that cannot be sent."""
-        if not self._closing:
-            await self._outbox.room(pending.input.inbound.address)
-        return not self._closing
+    async def _may_begin(self, pending: Pending, queue: Queue) -> Pass | None:
+        """A full lane holds its runner up here, before the lock, so that nothing is produced that cannot be sent. Then for its turn."""
+        if self._closing:
+            return None
+        await self._outbox.room(pending.input.inbound.address)
+        running = queue.running = queue.running or Running(pending)
+        command = find(pending.text)
+        told = pending.reply is not None or pending.deaths.guilty
+        turn = not told and (command is None or command[0].asks)
+        input_id = pending.input.inbound.id
+        running.hurry = partial(self._gate.hurry, input_id)
+        try:
+            way = await self._gate.enter(pending.input.key, input_id, turn=turn)
+        finally:
+            running.hurry = None
+        if way is None:
+            queue.running = None
+        return way

@@ -6,13 +6,14 @@ Called by `gateway.runner` and what it is made of (`gateway.work`, `gateway.aski
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from channels.base import Button
 from gateway.backends.base import Backend
 from gateway.inbox import Pending
 from gateway.message import Media
-from gateway.outbox import Delivery, Sending
+from gateway.outbox import Delivery, Sending, Stream
 from gateway.turn import Outcome
 
 
@@ -21,17 +22,27 @@ class Running:
     """The turn that a key is in, for whoever wants to end it."""
 
     pending: Pending
+    begun: bool = False
+    """It is being worked on; before, it waits to be let in."""
+    hurry: Callable[[], None] | None = None
+    """While it waits for its turn: a stopped one need not."""
     asking: asyncio.Task[Outcome] | None = None
     fetching: asyncio.Task[tuple[Media, ...]] | None = None
     """What is attached to it is on its way."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     sending: Sending | None = None
     """Its answer, which is whole, is on its way."""
+    stream: Stream | None = None
+    """Its answer, while it grows."""
+    outcome: Outcome | None = None
+    """What the model said, until it is stored: it is not asked again where that takes a second try."""
     _stopped: bool = False
 
     def stop(self) -> None:
         """End it: what was seen is kept."""
         self._stopped = True
+        if self.hurry is not None:
+            self.hurry()
         if self.sending is not None:
             self.sending.stop()
         for work in (self.asking, self.fetching):
@@ -68,9 +79,15 @@ def unless_cancelled() -> None:
 
 
 def delivery(
-    pending: Pending, text: str, *, buttons: tuple[Button, ...] = (), answer: tuple[str, int] | None = None, sent_to: int | None = None
+    pending: Pending,
+    text: str,
+    *,
+    buttons: tuple[Button, ...] = (),
+    answer: tuple[str, int] | None = None,
+    sent_to: int | None = None,
+    since: float | None = None,
 ) -> Delivery:
-    """What a lane needs to know to bring `text` to where the input came from."""
+    """What a lane needs to know to bring `text` to where the input came from. `since`: of an answer that an earlier life committed."""
     inbound = pending.input.inbound
     return Delivery(
         input_id=inbound.id,
@@ -83,4 +100,5 @@ def delivery(
         buttons=buttons,
         placed=dict(pending.placed),
         sent_to=pending.sent_to if sent_to is None else sent_to,
+        since=(pending.said_at if pending.recovered else 0.0) if since is None else since,
     )

@@ -23,7 +23,8 @@ from gateway.commands.table import find
 from gateway.errors import Conflict, Corrupt, Told
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
-from gateway.message import STOPPED, Media, Message, Person, SessionKey
+from gateway.message import STOPPED, Media, Message, Person, SessionKey, seconds
+from gateway.metrics import Metrics
 from gateway.naming import free_name
 from gateway.outbox import Outbox, Stream
 from gateway.running import Running, delivery, unless_cancelled
@@ -37,6 +38,7 @@ NOT_STORED = "I could not store your message: the disk is full or failing. Pleas
 UNREADABLE = "This conversation's file cannot be read. It was left as it is; /reset starts a new one."
 ADMINS_ONLY = "In a group only its admins may do that."
 TOLD_TO_STOP = "I was told to stop"
+SET_ASIDE = "I broke down {} times over this message and have set it aside. My operator can see that. Please try to put it differently."
 
 
 class Work:
@@ -53,13 +55,19 @@ class Work:
         admins: GroupAdmins,
         attachments: Attachments,
         questions: Questions,
+        metrics: Metrics,
     ) -> None:
         self._house, self._inbox, self._sessions, self._outbox = house, inbox, sessions, outbox
         self._access, self._admins, self._attachments, self._questions = access, admins, attachments, questions
+        self._metrics = metrics
 
     async def do(self, pending: Pending, running: Running) -> None:
         inbound = pending.input.inbound
+        if pending.deaths.guilty:
+            await self._set_aside(pending)
+            return
         if pending.reply is not None:
+            self._try(pending, pending.reply.text)
             self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
             return
         command = find(pending.text)
@@ -69,12 +77,7 @@ class Work:
         key = SessionKey.parse(pending.input.key)
         async with self._sessions.hold(key):
             try:
-                try:
-                    await self._under_lock(key, pending, running, command)
-                except Conflict:
-                    # An append failed behind our back; the lines are not in the file. The session is read again and the input run anew.
-                    log.warning("session read again", key=str(key), input=inbound.id)
-                    await self._under_lock(key, pending, running, command)
+                await self._twice(key, pending, running, command)
             except Told as told:
                 await self.say(pending, ReplyText(told.said))
             except Corrupt as error:
@@ -83,6 +86,34 @@ class Work:
                     await self.say(pending, ReplyText(UNREADABLE))
                 else:
                     await self._reset_unreadable(key, pending)
+
+    async def _twice(self, key: SessionKey, pending: Pending, running: Running, command: tuple[Command, str] | None) -> None:
+        try:
+            try:
+                await self._under_lock(key, pending, running, command)
+            except Conflict:
+                # An append failed behind our back; the lines are not in the file. The session is read again and the input run anew. If the
+                # model was asked by then, what it said is stored now: it is not asked, and paid for, a second time, unless there is more in
+                # the session than it had been told.
+                log.warning("session read again", key=str(key), input=pending.input.inbound.id)
+                await self._under_lock(key, pending, running, command)
+        finally:
+            if running.stream is not None:
+                # Cut by a shutdown or failed: what is placed stays, and is edited by whoever goes on with this input.
+                running.stream.abandon()
+
+    async def _set_aside(self, pending: Pending) -> None:
+        """It is not worked on any more, and its author is told; its words stay in the journal as long as everybody's."""
+        deaths = pending.deaths.crashes
+        log.error("set aside: the daemon died each time", key=pending.input.key, input=pending.input.inbound.id, deaths=deaths)
+        self._metrics.aside.add(pending.input.inbound.address.channel)
+        self._inbox.aside(pending)
+        await self.say(pending, ReplyText(SET_ASIDE.format(deaths)))
+
+    def _try(self, pending: Pending, text: str) -> None:
+        """Render what a suspect is to be shown, now, while it is alone. Else that happens in its lane, beside everybody."""
+        if pending.deaths.suspect:
+            self._outbox.render(pending.input.inbound.address, text)
 
     async def _reset_unreadable(self, key: SessionKey, pending: Pending) -> None:
         infos = await self._sessions.sessions(key)
@@ -93,6 +124,8 @@ class Work:
     async def _under_lock(self, key: SessionKey, pending: Pending, running: Running, command: tuple[Command, str] | None) -> None:
         input_id = pending.input.inbound.id
         effect: Effect | None = None
+        if not pending.deaths.running and (pending.attempts or not self._sessions.at_hand(key)):
+            await asyncio.shield(self._inbox.begun(input_id))  # reading a session may be the end of us
         if pending.session:
             effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
             if effect.gone and not (effect.created or command):
@@ -107,10 +140,12 @@ class Work:
         else:
             session = await self._sessions.current(key, for_=input_id)
         if effect and effect.answer is not None:
+            self._inbox.answered(input_id)
             answer = session.answer_for(input_id) or effect.answer  # the session knows what was taken back of it
             if answer.interrupted and answer.content == STOPPED:
                 self._outbox.put(delivery(pending, ""))  # stopped before a word, as below
             else:
+                self._try(pending, answer.shown)
                 self._deliver_answer(key, session, pending, running, answer, None)
             return
         # Lower than the record says: a line that was being written then went with the process, and its number is given anew. What this
@@ -185,25 +220,27 @@ class Work:
             # Its answer could not be stored, nor that this was told; then others were answered, and the process died. Its time is over.
             await self.say(pending, ReplyText(NOT_STORED))
             return
-        stream = self._outbox.stream(
-            inbound.address, inbound.id, direct=inbound.direct, reply_to=inbound.ticket or inbound.reply_to, placed=dict(pending.placed)
-        )
-        try:
-            outcome = await self._questions.ask(session, running, stream, names=not inbound.direct)
-            if outcome is None:
-                # The model is to know that this question is off the table; the person hears it from whoever stopped the turn.
-                await self._commit_answer(session, pending, Outcome(text=STOPPED, interrupted=True))
-                self._outbox.put(delivery(pending, STOPPED if inbound.ticket else ""), stream)
-                return
-            if outcome.failed:
-                await self.say(pending, ReplyText(_joined(outcome.failed, note(question.media))), stream)
-                return
-            outcome = dataclasses.replace(outcome, note=_joined(outcome.note, note(question.media)))
-            answer = await self._commit_answer(session, pending, outcome)
-        except BaseException:
-            # Cut by a shutdown or failed: what is placed stays, and is edited by whoever goes on with this input.
-            stream.abandon()
-            raise
+        stream = running.stream
+        if stream is None:
+            placed, reply_to = dict(pending.placed), inbound.ticket or inbound.reply_to
+            stream = running.stream = self._outbox.stream(
+                inbound.address, inbound.id, direct=inbound.direct, reply_to=reply_to, placed=placed
+            )
+        outcome = running.outcome if session.messages[-1].seq == question.seq else None
+        if outcome is None:
+            if running.outcome is not None:
+                stream.reset()
+            outcome = running.outcome = await self._questions.ask(session, running, stream, names=not inbound.direct)
+        if outcome is None:
+            # The model is to know that this question is off the table; the person hears it from whoever stopped the turn.
+            await self._commit_answer(session, pending, Outcome(text=STOPPED, interrupted=True))
+            self._outbox.put(delivery(pending, STOPPED if inbound.ticket else ""), stream)
+            return
+        if outcome.failed:
+            await self.say(pending, ReplyText(_joined(outcome.failed, note(question.media))), stream)
+            return
+        outcome = dataclasses.replace(outcome, note=_joined(outcome.note, note(question.media)))
+        answer = await self._commit_answer(session, pending, outcome)
         self._deliver_answer(key, session, pending, running, answer, stream)
 
     async def _commit_answer(self, session: Session, pending: Pending, outcome: Outcome) -> Message:
@@ -232,7 +269,16 @@ class Work:
     ) -> None:
         self._sessions.pin(key, session.name)
         reach("lane before")
-        self._outbox.put(delivery(pending, answer.shown, answer=(session.name, answer.seq), sent_to=session.sent_to(answer.seq)), stream)
+        self._outbox.put(
+            delivery(
+                pending,
+                answer.shown,
+                answer=(session.name, answer.seq),
+                sent_to=session.sent_to(answer.seq),
+                since=seconds(answer.at) if pending.recovered and stream is None else 0.0,
+            ),
+            stream,
+        )
         reach("lane after")
         if not answer.interrupted:
             running.sending = self._outbox.sending(str(key), pending.input.inbound.id)

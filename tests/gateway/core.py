@@ -20,6 +20,7 @@ from gateway.backends.base import Done, Part, Text
 from gateway.errors import BackendError
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox
+from gateway.journal import ROTATE
 from gateway.ledger import JournalLedger
 from gateway.message import Request, SessionKey
 from gateway.metrics import Metrics
@@ -28,9 +29,10 @@ from gateway.outbox import Outbox
 from gateway.router import Router
 from gateway.runner import Runners
 from gateway.running import Model
-from gateway.sessions import SessionManager
+from gateway.sessions import STATE_LINES, SessionManager
 from gateway.store.base import SessionLog
 from gateway.store.jsonl import JsonlStore
+from gateway.trials import NORMAL, Times
 from gateway.turn import Outcome, run
 from gateway.writer import Writer
 from tests.gateway.outbox_net import Net
@@ -119,6 +121,11 @@ class Core:
         lane_limit: int = 100,
         turns_per_day: int = 0,
         clock: Callable[[], float] = time.time,
+        times: Times = NORMAL,
+        cache_bytes: int = 10**8,
+        history_messages: int = 200,
+        state_lines: int = STATE_LINES,
+        rotate_bytes: int = ROTATE,
     ) -> None:
         self.folder = folder
         self.net = net or Place(units=4000)
@@ -127,16 +134,25 @@ class Core:
         self.metrics = Metrics()
         self._make_store, self._make_writer, self._rules, self._scope = store, writer, rules, scope
         self._waiting, self._slots, self._lane_limit, self._turns_per_day, self._clock = waiting, slots, lane_limit, turns_per_day, clock
-        self._ids = 0
+        self._cache_bytes, self._history_messages = cache_bytes, history_messages
+        self._state_lines, self._rotate_bytes = state_lines, rotate_bytes
+        self._ids, self._times = 0, times
 
     # ------------------------------------------------------------------------------------------------------------------------- life
 
     async def start(self) -> None:
         channels: dict[str, Channel] = {"net": self.net}
         self.writer = self._make_writer()
-        self.inbox = Inbox(self.folder / "journal", self.writer, clock=self._clock)
+        self.inbox = Inbox(self.folder / "journal", self.writer, clock=self._clock, rotate_bytes=self._rotate_bytes)
         self.store = self._make_store(self.folder / "sessions", self.writer)
-        self.sessions = SessionManager(self.store, cache_bytes=10**8, history_messages=200, history_tokens=16000, clock=self._clock)
+        self.sessions = SessionManager(
+            self.store,
+            cache_bytes=self._cache_bytes,
+            history_messages=self._history_messages,
+            history_tokens=16000,
+            clock=self._clock,
+            state_lines=self._state_lines,
+        )
         self.access = Access(self._rules, self.folder / "access.jsonl", self.writer, clock=self._clock)
         self.outbox = Outbox(channels, JournalLedger(self.inbox, self.sessions), lane_limit=self._lane_limit)
         self.admins = GroupAdmins(channels, self.access, time.monotonic)
@@ -148,11 +164,12 @@ class Core:
             access=self.access,
             admins=self.admins,
             attachments=Attachments(channels),
-            model=Model(self.model, "system", 200, 16000, 30000),
+            model=Model(self.model, "system", self._history_messages, 16000, 30000),
             asking=run,
             slots=self._slots,
             heard=self.heard.append,
             metrics=self.metrics,
+            times=self._times,
         )
         self.router = Router(
             channels=channels,
@@ -171,10 +188,12 @@ class Core:
         )
         await self.access.open()
         await self.store.open()
-        self.router.resume(await self.inbox.open())
+        await self.router.resume(await self.inbox.open())
 
-    async def stop(self, patience: float = 0.0) -> None:
-        """The phases of `gateway.app`; what runs is cut after `patience` seconds."""
+    async def stop(self, patience: float = 0.0, *, crash: bool = False) -> None:
+        """The phases of `gateway.app`; what runs is cut after `patience` seconds. With `crash`, nobody has told it to end."""
+        if not crash:
+            self.inbox.ended()
         await self.router.settle(patience)
         await self.runners.settle(patience)
         await self.runners.close()
@@ -186,8 +205,8 @@ class Core:
         await self.store.close()
         await self.writer.close()
 
-    async def restart(self) -> None:
-        await self.stop()
+    async def restart(self, *, crash: bool = False) -> None:
+        await self.stop(crash=crash)
         await self.start()
 
     async def __aenter__(self) -> Core:

@@ -133,7 +133,7 @@ async def test_what_was_set_aside_is_known_for_as_long_as_its_record_is_there(li
     async with lives.life() as inbox:
         pending = inbox.pending("t:1")
         assert pending is not None
-        await inbox.aside(pending)
+        inbox.aside(pending)
         await inbox.reply("t:1", ReplyText("set aside"))
         await inbox.finished("t:1")
         assert [record.id for record in inbox.set_aside] == ["t:1"]

@@ -110,7 +110,8 @@ async def test_stop_reaches_a_turn_that_waits_for_a_slot(tmp_path: Path) -> None
         await core.running("2")
         await until(lambda: core.model.open == 1)
         await core.say("b")
-        await core.running()
+        await until(lambda: core.runners.running("net:1"))
+        assert core.runners.turns() == 1
         assert await core.ask("/stop") == "Stopped."
         await until(lambda: len(core.inbox.unfinished()) == 1)
         assert said(core) == [("user", "b"), ("assistant", "(stopped)")]
@@ -326,6 +327,28 @@ async def test_a_log_that_somebody_else_wrote_to_is_read_again(tmp_path: Path) -
         assert core.seen()[-1] == "two it is"
         assert core.seen().count("two it is") == 1
         assert "from elsewhere" in str(core.model.asked[-1])
+
+
+async def test_what_the_model_said_is_stored_though_an_append_failed_behind_its_back(tmp_path: Path) -> None:
+    """The session has to be read again before the answer can be stored; the model is not asked a second time, and the answer comes once."""
+    store = Troubled()
+    async with Core(tmp_path, store=lambda folder, writer: store) as core:
+        await core.ask("one")
+        go = asyncio.Event()
+        core.model.then(go, "two it is")
+        await core.say("two")
+        await core.running()
+        store.fails = lambda _: OSError(28, "No space left on device")
+        answer = (await core.sessions.glance(KEY, "main")).messages[1]
+        with pytest.raises(OSError, match="No space"):
+            await core.sessions.commit_sent(KEY, "main", answer.seq, (0, 1), ["9"])
+        store.fails = lambda _: None
+        go.set()
+        await core.quiet()
+        assert core.seen() == ["Heard: one", "two it is"]
+        assert len(core.model.asked) == 2
+        session = await core.sessions.view(KEY, "main")
+        assert [message.content for message in session.messages] == ["one", "Heard: one", "two", "two it is"]
 
 
 async def test_a_command_is_told_no_in_words_after_a_conflict_too(tmp_path: Path) -> None:
