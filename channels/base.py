@@ -244,6 +244,12 @@ class Channel(Protocol):
         them the question's `ticket` (with FOLLOWS before it from the second on); one that has vanished or expired is left out, not an
         error. `nonce` (up to 25 characters) is the same for a repeat of the same send, for networks that remove such doubles."""
 
+    async def recall(self, address: Address, piece: Piece, *, since: float, asked: str, reply_to: str = "") -> str:
+        """Whether an earlier life of the process sent this already, for networks that can tell: the id of that message, "" where there is
+        none, or nobody can say. `asked`: the id of the input that it answers; `since`: when the text was put on record, seconds since the
+        epoch by our clock; nothing of it was sent before either. Asked after a restart, ahead of the one send of a text that may have
+        happened. Raises NotSent, Retry and Denied alone: then nothing may be sent yet."""
+
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         """Replace a message's content. "Not modified" is success. Raises Lost where it is not there."""
 

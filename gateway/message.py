@@ -27,6 +27,14 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def seconds(at: str) -> float:
+    """The inverse; 0.0 for what is no time."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0
+
+
 # ----------------------------------------------------------------------------------------------------------------------------- keys
 
 _SAFE = re.compile(r"[A-Za-z0-9._-]+")

@@ -46,9 +46,10 @@ from channels.discord.commands import Registry
 from channels.discord.errors import expired, no_target, translate
 from channels.discord.interactions import Interactions
 from channels.discord.marks import Marks
-from channels.discord.payloads import FAULTS, Channel, convert
+from channels.discord.payloads import FAULTS, Channel, convert, snowflake_at
 from channels.discord.places import Places
 from channels.discord.reading import Reading
+from channels.discord.recall import MARGIN, PAGE, SURE, Wanted, recall, snowflake_of
 from channels.discord.render import LIMITS, render
 from channels.discord.settings import Settings
 from channels.discord.transport import Http
@@ -75,7 +76,15 @@ class DiscordChannel:
     name = "discord"
     adjustable = frozenset({"sends_per_second", "chat_per_second", "group_per_minute", "backlog"})
 
-    def __init__(self, settings: Settings, context: Context, *, pace: Pace | None = None, heartbeat_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        context: Context,
+        *,
+        pace: Pace | None = None,
+        heartbeat_seconds: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._token = context.token or settings.token.reveal()
         self._parser = Parser()
         self.limits = LIMITS
@@ -93,6 +102,9 @@ class DiscordChannel:
         self._heartbeat_seconds = heartbeat_seconds
         self._client: Client | None = None
         self._application: int | None = None
+        self._me = ""
+        """Our user id, once it is known."""
+        self._clock, self._born = clock, clock()
         self._reading: Reading | None = None
         self._heard = 0.0
         self._warned = False
@@ -120,7 +132,7 @@ class DiscordChannel:
         if user is None or application is None:
             raise Unknown(_NONSENSE)
         self._heard = time.monotonic()
-        self._client, self._application = client, application
+        self._client, self._application, self._me = client, application, str(user.id)
         await self._marks.load(str(user.id))
         flags = client.application_flags
         if not (flags.gateway_message_content or flags.gateway_message_content_limited) and not self._warned:
@@ -142,7 +154,7 @@ class DiscordChannel:
             self._interactions,
             backlog=self.backlog,
             # Ids tell Discord's time, so that ours is set by it.
-            clock=lambda: time.time() + (self._http.ahead() or 0.0),
+            clock=lambda: self._clock() + (self._http.ahead() or 0.0),
         )
         try:
             await self._reading.run()
@@ -230,6 +242,23 @@ class DiscordChannel:
         message_id = await self._post(address, body | {"content": named}, "", nonce)
         _remember(self._named, message_id, ticket.user)
         return message_id
+
+    async def recall(self, address: Address, piece: Piece, *, since: float, asked: str, reply_to: str = "") -> str:
+        channel = address.thread or address.chat
+        if self._clock() - since < SURE or not channel.isdecimal():
+            return ""
+        if not self._me:
+            raise NotSent("the channel is not started")
+        ahead = self._http.ahead() or 0.0
+
+        async def history(after: int) -> object:
+            return await self._http.logs_from(int(channel), PAGE, after=after)
+
+        after = max(snowflake_at(since + ahead - MARGIN), snowflake_of(asked))
+        found = await recall(history, Wanted(self._me, piece.text, reply_to), after=after, end=snowflake_at(self._born + ahead))
+        if found:
+            log.info("sent before the restart, not repeated", channel=self.name, chat=address.chat, thread=address.thread)
+        return found
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         body = compose(piece.text, buttons)

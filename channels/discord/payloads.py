@@ -52,6 +52,12 @@ class Reference(msgspec.Struct, frozen=True):
     message_id: str | None = None
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """The interaction that a message answers."""
+
+    id: str = ""
+
+
 class Words(msgspec.Struct, frozen=True):
     """The part of a message that was forwarded."""
 
@@ -83,6 +89,7 @@ class Message(msgspec.Struct, frozen=True):
     edited_timestamp: str | None = None
     message_reference: Reference | None = None
     referenced_message: Message | None = None
+    interaction_metadata: Asked | None = None
     message_snapshots: tuple[Snapshot, ...] = ()
 
 

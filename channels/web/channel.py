@@ -117,6 +117,9 @@ class WebChannel:
         feed = self._feeds.of(address.chat)
         return feed.placed(piece.text, self._clock(), reply_to=reply_to, buttons=buttons, nonce=nonce, where=where)
 
+    async def recall(self, address: Address, piece: Piece, *, since: float, asked: str, reply_to: str = "") -> str:
+        return ""  # a page shows what is on record
+
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         """Replace a message. One that was placed before a restart is shown again under its old id."""
         if not self._feeds.of(address.chat).edited(message_id, piece.text, self._clock(), buttons=buttons):

@@ -45,6 +45,8 @@ class Delivery:
     """Piece number to message id, from the journal. A live stream's own are used instead."""
     sent_to: int = 0
     """Pieces that end at or before this offset of `text` are out already."""
+    since: float = 0.0
+    """When an earlier life of the process put `text` on record, seconds since the epoch: it may have sent it since. 0.0: this one did."""
 
 
 @dataclass(slots=True, eq=False)

@@ -53,6 +53,8 @@ class Final:
         self._channel, self._address = wire.channel, delivery.address
         # A reply goes out in one call, unless it takes the place of an answer that is already visible.
         self._placing = wire.channel.streams and (delivery.answer is not None or bool(slots.taken()))
+        self._since = delivery.since
+        """0.0: it is certain that what comes next was not sent by an earlier life of the process."""
         self._log = log.bind(channel=delivery.address.channel, input=delivery.input_id)
 
     async def run(self) -> str:
@@ -64,6 +66,8 @@ class Final:
         for number, piece in enumerate(pieces):
             if 0 < piece.end <= delivery.sent_to:
                 continue
+            if any(piece.text == before.text for before in pieces[:number]):
+                self._since = 0.0  # the earlier one would be taken for it
             buttons = delivery.buttons if number == len(pieces) - 1 else ()
             stop = None if self._shown(number) else self._brake.stop
             try:
@@ -75,6 +79,7 @@ class Final:
                 if not number and delivery.reply_to.startswith(TICKET):
                     await self._stop_thinking()
                 return "stopped"
+            self._since = 0.0
         await self._clear(len(pieces))
         return "" if pieces else "empty"
 
@@ -157,7 +162,13 @@ class Final:
                 return
 
     async def _send(self, part: _Part) -> None:
-        """A plain send: repeated only where it certainly had no effect."""
+        """A plain send: repeated only where it certainly had no effect. The first one may have been made before the process died."""
+        if self._since:
+            asked = self._delivery.input_id
+            recall = partial(self._channel.recall, self._address, part.piece, since=self._since, asked=asked, reply_to=part.reply_to)
+            if message_id := await self._wire.call(recall, unknown=0, stop=part.stop):
+                await self._sent(part, (message_id,))
+                return
         for piece, buttons, reply_to in self._variants(part):
             try:
                 message_id = await self._wire.call(partial(self._once, part, piece, buttons, reply_to), unknown=0, stop=part.stop)

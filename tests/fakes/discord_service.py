@@ -107,7 +107,8 @@ class Service(Messages):
         return guild
 
     def _read(self, message: Message) -> Json:
-        return self.withheld(self.message_json(message), "message_content" in self.privileged)
+        body = self.withheld(self.message_json(message), "message_content" in self.privileged)
+        return {name: value for name, value in body.items() if name != "nonce"}  # it goes with the event and the answer, and is not kept
 
     # ------------------------------------------------------------------------------------------------------------------ reads
 

@@ -78,6 +78,8 @@ class Net:
     """By operation, or "any": what becomes of the next calls, one each."""
     judge: Callable[[Call], Fate] = lambda call: None
     """Asked when no fate is left."""
+    before: set[str] = field(default_factory=set)
+    """Messages that an earlier life of the process sent, and that can be told from those of this one."""
     cut_lands: bool = False
     """A call that is cut on its way has its effect all the same."""
     calls: list[Call] = field(default_factory=list)
@@ -131,6 +133,11 @@ class Net:
 
         call = Call(self._now(), "send", address, "", piece.text, piece.spans, reply_to, tuple(buttons), nonce)
         return await self._do(call, effect)
+
+    async def recall(self, address: Address, piece: Piece, *, since: float, asked: str, reply_to: str = "") -> str:
+        """Of what `before` names: the messages of an earlier life."""
+        found = next((one for one, text in self.messages.get(address, {}).items() if text == piece.text and one in self.before), "")
+        return await self._do(Call(self._now(), "recall", address, "", piece.text, reply_to=reply_to), lambda: found)
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         def effect() -> str:
