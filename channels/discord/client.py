@@ -15,6 +15,7 @@ import asyncio
 import math
 import random
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
@@ -59,9 +60,13 @@ _GOES_ON, _IS_OVER = 4000, 1000
 """Codes with which we close: the session may be gone on with; it is over, and the bot is shown as offline at once."""
 _KEPT = ("READY", "RESUMED", "GUILD_", "CHANNEL_", "THREAD_")
 _UNUSED = ("GUILD_MEMBER", "GUILD_EMOJIS", "GUILD_STICKERS", "GUILD_SCHEDULED", "GUILD_SOUNDBOARD", "GUILD_AUDIT", "CHANNEL_PINS")
-_UNREADABLE = (*FAULTS, ArithmeticError, AssertionError, discord.DiscordException)
-"""What the library's parsers raise for what they cannot read."""
+_UNREADABLE = (*FAULTS, AssertionError, discord.DiscordException, zlib.error)
+"""What the library raises for what it cannot read."""
 _RAW = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE")
+
+
+class _Garbled(Exception):
+    """A frame that is none of Discord's."""
 
 
 class Pace:
@@ -193,6 +198,9 @@ class Client(discord.Client):
                 problem = ""
             except Denied:
                 raise
+            except _Garbled as error:
+                # Not the same session: it would bring the same frame again. What was missed is fetched.
+                resume, problem = {}, f"what the gateway sends cannot be read ({error})"
             except (OSError, aiohttp.ClientError, ChannelError) as error:
                 # With a session it is tried again to go on with it: if that is too late, the gateway says so.
                 problem = self._why(error)
@@ -230,6 +238,8 @@ class Client(discord.Client):
             if error.code in _FINAL:
                 raise Denied(_FINAL[error.code]) from None
             return {}
+        except _UNREADABLE as error:
+            raise _Garbled(type(error).__name__) from None
         except asyncio.CancelledError:
             code = _IS_OVER
             raise

@@ -12,7 +12,7 @@ import msgspec
 
 EPOCH_MS = 1_420_070_400_000
 """Discord's: ids count milliseconds from here."""
-FAULTS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What reading JSON of an unexpected shape can raise; msgspec's errors are ValueErrors."""
 
 T = TypeVar("T")
