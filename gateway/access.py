@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -92,6 +92,8 @@ class Access:
         self._path, self._writer, self._clock = path, writer, clock
         self._damage = damage or Damage()
         self._pairing = Pairing()
+        self.on_approval: Callable[[Approved], Awaitable[None]] | None = None
+        """Tells a person that they were let in, once however often it is called for one approval. Raises nothing."""
 
     async def open(self) -> None:
         """Read the approvals. Raises StartError where the file is there and cannot be read: nobody is shut out in silence."""
@@ -119,7 +121,8 @@ class Access:
         decision = decide(self.rules, self._pairing.approved, inbound)
         if not isinstance(decision, Pair):
             return decision
-        issued = self._pairing.issue(f"{inbound.address.channel}:{inbound.sender.id}", inbound.sender.name, self._clock(), inbound.id)
+        person = f"{inbound.address.channel}:{inbound.sender.id}"
+        issued = self._pairing.issue(person, inbound.sender.name, self._clock(), inbound.id, inbound.address)
         if issued is None:
             return Refuse("stranger")
         self._pairing.apply(issued)
@@ -144,13 +147,17 @@ class Access:
         """Let the person in who was shown this code; returns "channel:id". On disk when it returns. Raises Told."""
         now = self._clock()
         issued = self._pairing.find(code, now)
-        if issued is None and (before := self._pairing.used(code, now)) is not None:
-            return before.person
-        if issued is None:
+        approved = self._pairing.used(code, now) if issued is None else None
+        if issued is not None:
+            address = issued.address
+            approved = Approved(at=moment(now), person=issued.person, name=issued.name, by=by, code=issued.code, address=address)
+            await self._record(approved)
+            log.info("let in", person=issued.person, by=by)
+        if approved is None:
             raise Told("There is no such code, or it is older than an hour.")
-        await self._record(Approved(at=moment(now), person=issued.person, name=issued.name, by=by, code=issued.code))
-        log.info("let in", person=issued.person, by=by)
-        return issued.person
+        if self.on_approval is not None:
+            await self.on_approval(approved)
+        return approved.person
 
     async def revoke(self, person: str, *, by: str) -> None:
         """Shut a person out again. On disk when it returns. Raises Told."""

@@ -14,6 +14,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from channels.base import Address
+
 ALPHABET = "34679ACDEFGHJKMNPQRTVWXY"
 """Nothing that is copied by hand can be taken for something else: no 0 O, 1 I L, 2 Z, 5 S, 8 B, and no U beside the V."""
 LENGTH = 8
@@ -36,6 +38,8 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     code: str
     input: str = ""
     """The message that it answers: met again after a crash, it is answered the same."""
+    address: Address | None = None
+    """Where they were shown it, so that they can be told there that they were let in. None in older files."""
 
 
 class Approved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="approved"):
@@ -46,6 +50,8 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     name: str = ""
     by: str
     code: str = ""
+    address: Address | None = None
+    """That of the code."""
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="revoked"):
@@ -114,7 +120,7 @@ class Pairing:
                 del self._issued[event.person]
         return list(self._issued.values())
 
-    def issue(self, person: str, name: str, now: float, input_id: str = "") -> Issued | None:
+    def issue(self, person: str, name: str, now: float, input_id: str = "", address: Address | None = None) -> Issued | None:
         """A code for a stranger, to be applied; None: silence. The one that they have where it was made for this very input."""
         pending = self.pending(now)
         if (known := self._issued.get(person)) is not None:
@@ -124,7 +130,7 @@ class Pairing:
         taken = {event.code for event in pending}
         while (code := "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))) in taken:
             pass
-        return Issued(at=moment(now), person=person, name=name[:64], code=code, input=input_id)
+        return Issued(at=moment(now), person=person, name=name[:64], code=code, input=input_id, address=address)
 
     def withdraw(self, person: str) -> None:
         """Forget a code that its person never saw. One that is in the file is replaced by the next."""

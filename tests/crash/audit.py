@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.router import WELCOME
 from tests.crash.account import ASIDE, Account, Seen
 from tests.crash.damage import TORN
 from tests.crash.records import Line, input_of, journal, parsed
@@ -67,6 +68,8 @@ class Audit:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
         self._answers: dict[str, Line] = {}
+        self._taken: dict[str, int] = {}
+        """Where an answer ends of which the rest was taken back."""
         self._words: dict[str, str] = {}
         heard = self._journal()
         places: dict[tuple[str, int, int], list[Said]] = defaultdict(list)
@@ -194,15 +197,20 @@ class Audit:
             if line.get("interrupted") and line["for"] not in cut:
                 self._fault(UNANSWERED, f"{where}: nobody cut it", line["for"])
             if line["seq"] > header.get("parent", {}).get("seq", 0):
-                self._sent(where, line, [each for each in lines if each.get("type") == "sent" and each["of"] == line["seq"]])
+                self._sent(where, line, [each for each in lines if each.get("type") == "sent" and each["of"] == line["seq"]], cut)
 
-    def _sent(self, where: str, answer: Line, sent: list[Line]) -> None:
+    def _sent(self, where: str, answer: Line, sent: list[Line], cut: set[str]) -> None:
         """Each piece is on record once, and together they are the answer."""
         shown, at = self._shown(answer), 0
         if answer["content"] == STOPPED:
             return
         for line in sent:
             start, end = line["span"]
+            if line.get("stopped"):
+                self._taken[answer["for"]] = min(start, self._taken.get(answer["for"], start))
+                self.counts["taken back"] += 1
+                if answer["for"] not in cut:
+                    self._fault(UNANSWERED, f"{where}: nobody took it back", answer["for"])
             if start < at or shown[at:start].strip():
                 self._fault(WRONG, f"{where}: sent {[each['span'] for each in sent]} of {len(shown)} characters", answer["for"])
                 return
@@ -260,11 +268,16 @@ class Audit:
             if text == "…":
                 self.counts["placeholder left"] += 1
                 continue
+            if text == WELCOME and any(said.stranger for said in account.said):
+                found["welcome"] += 1
+                continue
             kind = next((command for command, words in ASIDE.items() if words.fullmatch(text)), "")
             if kind and account.asides[kind]:
                 found[kind] += 1
             else:
                 rest.append(text)
+        if found["welcome"] > 1:
+            self._reply_twice(account, found["welcome"] - 1, account.said[0].id)
         for command, said in account.asides.items():
             inline = 0
             for one in said:
@@ -348,7 +361,7 @@ class Audit:
 
     def _may_miss(self, seen: Seen) -> bool:
         answer = self._answers.get(seen.input.id)
-        return seen.optional or (answer is not None and answer["content"] == STOPPED)
+        return seen.optional or (answer is not None and (answer["content"] == STOPPED or self._taken.get(seen.input.id) == 0))
 
     def _is(self, seen: Seen, label: str, pieces: list[str]) -> bool:
         if seen.question is None:
@@ -356,7 +369,7 @@ class Audit:
         answer = self._answers.get(seen.input.id)
         shown = squeezed("".join(pieces))
         if answer is not None:
-            return shown == squeezed(self._shown(answer))
+            return shown == squeezed(self._shown(answer)[: self._taken.get(seen.input.id)])
         if shown == STOPPED:
             return seen.optional
         # Deleted for good: it was one of those that the model gave.
@@ -394,7 +407,8 @@ class Audit:
                     self._fault(WRONG, f"asked {question.text!r} with {user!r} at {number}, expected {words}", question.id)
                 answer = self._answers.get(turn.answer)
                 said = f"asked {question.text!r} with {assistant[:60]!r} at {number}"
-                if answer is not None and assistant != answer["content"]:
+                seen = {answer["content"], answer["content"][: self._taken.get(turn.answer)].rstrip() or STOPPED} if answer else set()
+                if answer is not None and assistant not in seen:
                     self._fault(WRONG, f"{said}, expected {answer['content'][:60]!r}", question.id)
                 elif answer is None and assistant != STOPPED and not self._given(turn.question.tag, squeezed(assistant), whole=False):
                     self._fault(WRONG, f"{said}, which nobody said", question.id)

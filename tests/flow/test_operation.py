@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from gateway.router import WELCOME
 from tests.fakes.openai import FakeModel, nobody
 from tests.fakes.telegram import FakeTelegram
 from tests.flow.daemon import KEY, REPO, TOKEN, Daemon, free_port
@@ -193,7 +194,7 @@ async def test_a_stranger_is_let_in_by_the_operator_and_shut_out_again(tmp_path:
         exit_code, _ = await parlour(daemon, "pair", "approve", code[0], "--config", str(daemon.config))
         assert exit_code == 0
         tg.say(ANA, "hello")
-        await tg.wait_for(lambda: tg.visible(ANA) == [said, "Heard: hello"], 10, chat=ANA)
+        await tg.wait_for(lambda: tg.visible(ANA) == [said, WELCOME, "Heard: hello"], 10, chat=ANA)
         exit_code, _ = await parlour(daemon, "pair", "revoke", f"telegram:{ANA}", "--config", str(daemon.config))
         assert exit_code == 0
         tg.say(ANA, "still there?")

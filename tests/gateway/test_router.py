@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from channels.base import Denied, Retry
+from channels.base import Denied, NotSent, Retry
 from gateway.options import Access as Rules
+from gateway.router import WELCOME
 from gateway.writer import Fence, Writer
 from tests.gateway.core import Core, until
 
@@ -334,6 +335,23 @@ async def test_only_admins_of_the_daemon_approve(tmp_path: Path) -> None:
         assert await core.ask(f"/approve {code}", who="1") == "There is no command /approve. /help lists what there is."
         assert "may talk" in await core.ask(f"/approve {code}", chat="9", who="9")
         assert await core.ask("hi again", chat="5", who="5") == "Heard: hi again"
+
+
+async def test_a_person_who_was_let_in_is_told_so_once(tmp_path: Path) -> None:
+    """Where they were shown the code, by whomever they are let in, on record: not lost with the process, and not said again when the
+    approval is repeated after a crash."""
+    async with Core(tmp_path, rules=FULL) as core:
+        await core.say("hi", chat="55", who="5")
+        await core.quiet()
+        code = core.seen("55")[0].split("`")[1]
+        core.net.judge = lambda call: NotSent("the network is away") if call.address.chat == "55" else None
+        assert await core.access.approve(code, by="operator") == "net:5"
+        await core.restart()
+        assert await core.access.approve(code, by="operator") == "net:5"
+        core.net.judge = lambda call: None
+        await core.quiet()
+        assert core.seen("55")[1:] == [WELCOME]
+        assert await core.ask("hi again", chat="55", who="5") == "Heard: hi again"
 
 
 @pytest.mark.parametrize("text", ["/reset", "/new", "/forget yes", "/forget", "/switch main", "/undo", "/fork x"])
