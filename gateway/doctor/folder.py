@@ -130,7 +130,7 @@ def _told(folder: Path, seen: Seen, deep: bool) -> Iterator[Finding]:
     if seen.foreign:
         yield wrong("data", f"not of the same owner as {folder}: {_some(seen.foreign)}", f"chown -R --reference={folder} {folder}")
     if seen.open:
-        yield wrong("data", f"others may read {_some(seen.open)}", f"chmod -R go= {folder}; a start of the daemon does it as well")
+        yield wrong("data", f"others may read {_some(seen.open)}", f"chmod -R go= {folder}")
     if seen.links:
         yield wrong("data", f"links are not followed: {_some(seen.links)}", "put the files themselves there")
     if seen.unreadable:

@@ -130,7 +130,7 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
     elif health.backend:
         yield ok("backend", f"the daemon says: {health.backend}")
     for name, channel in sorted(health.channels.items()):
-        if channel.state in {"up", "ended"}:
+        if channel.state in {"up", "ended"} and not channel.problem:
             yield ok(name, f"the daemon says: {channel.state}")
         elif channel.state == "starting":
             yield note(name, "the daemon says: starting")

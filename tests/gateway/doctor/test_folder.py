@@ -73,7 +73,7 @@ def test_open_to_others(data: Path) -> None:
     told = found(data)
     assert [one.remedy for one in told if one.level == "wrong"] == [
         f"chmod 700 {data}",
-        f"chmod -R go= {data}; a start of the daemon does it as well",
+        f"chmod -R go= {data}",
     ]
 
 

@@ -139,12 +139,14 @@ def test_a_daemon() -> None:
         "web": ChannelHealth("up"),
         "discord": ChannelHealth("starting"),
         "console": ChannelHealth("stopped"),
+        "other": ChannelHealth("up", "another program is reading this bot's messages"),
     }
     ill = status(version="0.0.1", unfinished=3, channels=channels, disk="full", unsent=101, oldest_waiting=601.0)
     assert told(list(house.daemon(ill, "", Left(True)))) == [
         ("daemon", "wrong"),
         ("console", "wrong"),
         ("discord", "note"),
+        ("other", "wrong"),
         ("telegram", "wrong"),
         ("web", "ok"),
         ("inputs", "wrong"),
