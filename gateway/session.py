@@ -267,6 +267,11 @@ class Session:
         return self._held
 
     @property
+    def costs(self) -> Sequence[int]:
+        """What each of `messages` takes in a window, in tokens."""
+        return self._costs
+
+    @property
     def summary(self) -> Summary | None:
         """What stands for all messages up to its `upto`."""
         return self._summary

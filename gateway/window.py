@@ -61,7 +61,7 @@ def build(session: Session, *, system: str, messages: int, tokens: int, names: b
     held = session.messages
     summary = session.summary
     told, covered = (SUMMARY + summary.content, summary.upto) if summary is not None else ("", 0)
-    newest, start = _choose(held, messages, tokens - (estimate(told) if told else 0), covered)
+    newest, start = _choose(held, session.costs, messages, tokens - (estimate(told) if told else 0), covered)
     body = _render(held[start:], newest - start, names)
     if start == newest:
         body, told = _fit(body, told, tokens)
@@ -70,13 +70,13 @@ def build(session: Session, *, system: str, messages: int, tokens: int, names: b
     return Request((*head, *body))
 
 
-def _choose(held: Sequence[Message], messages: int, tokens: int, covered: int) -> tuple[int, int]:
+def _choose(held: Sequence[Message], costs: Sequence[int], messages: int, tokens: int, covered: int) -> tuple[int, int]:
     """Where the newest turn starts, and the earliest user line from which everything fits."""
     newest = start = -1
     total = 0
     for index in range(len(held) - 1, -1, -1):
         message = held[index]
-        total += cost(message)
+        total += costs[index]
         if newest >= 0 and (len(held) - index > messages or total > tokens or message.seq <= covered):
             break
         if message.role == "user":
@@ -134,7 +134,7 @@ def _render(lines: Sequence[Message], newest: int, names: bool) -> list[ChatMess
     """Request messages for session lines that start at a user line; `newest` is where the newest turn starts."""
     out: list[ChatMessage] = []
     labels = _labels(lines) if names else {}
-    answered = {input_id for line in lines if line.final for input_id in line.answers}
+    answered: set[str] | None = None
     asked_by = ""
     used: set[str] = set()
     index = 0
@@ -144,6 +144,8 @@ def _render(lines: Sequence[Message], newest: int, names: bool) -> list[ChatMess
         if line.role == "user":
             text = _user_text(line, labels[line.from_.id] if labels and line.from_ is not None else "")
             if out and out[-1].role == "user":
+                if answered is None:
+                    answered = {input_id for line in lines if line.final for input_id in line.answers}
                 mark = "" if asked_by in answered else f"{UNANSWERED}\n\n"
                 out[-1] = ChatMessage("user", f"{out[-1].content}\n\n{mark}{text}")
             else:
@@ -159,7 +161,10 @@ def _render(lines: Sequence[Message], newest: int, names: bool) -> list[ChatMess
             reasoning = line.reasoning if index > newest else None
             _say(out, line.content or "", reasoning, *_pair(line.tool_calls, results, used))
         elif line.role == "assistant" and (line.content or "").strip():
-            _say(out, line.content or "", None, (), ())
+            if out and out[-1].role == "assistant":
+                _say(out, line.content or "", None, (), ())
+            else:
+                out.append(ChatMessage("assistant", line.content))
     return out
 
 
@@ -199,6 +204,8 @@ def _unused(name: str, used: set[str]) -> str:
 
 def _user_text(line: Message, name: str) -> str:
     """What the model reads of a user line: the quoted words marked as quoted, attachments mentioned, the author in front."""
+    if not (line.quote or line.media or name) and line.content and not line.content.isspace():
+        return line.content  # as nearly all of them are: a window has hundreds
     parts = []
     if line.quote.strip():
         parts.append("[In reply to this:]\n" + "\n".join(f"> {row}" for row in line.quote.splitlines()))

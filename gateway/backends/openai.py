@@ -68,7 +68,7 @@ class _Message(msgspec.Struct, omit_defaults=True):
 
 class _Body(msgspec.Struct, omit_defaults=True):
     model: str
-    messages: tuple[_Message, ...]
+    messages: list[_Message | ChatMessage]
     stream_options: dict[str, bool] | None = None
     stream: bool = False
 
@@ -249,10 +249,12 @@ class OpenAI:
         )
 
     def _body(self, request: Request, *, with_usage: bool) -> bytes:
-        messages = tuple(self._message(message) for message in request.messages)
+        messages = [self._message(message) for message in request.messages]
         return msgspec.json.encode(_Body(self._model, messages, {"include_usage": True} if with_usage else None, stream=True))
 
-    def _message(self, message: ChatMessage) -> _Message:
+    def _message(self, message: ChatMessage) -> _Message | ChatMessage:
+        if not message.tool_calls and message.reasoning is None:
+            return message  # its fields are the endpoint's
         calls = tuple(_Call(call.id, _Function(call.name, msgspec.json.encode(call.arguments).decode())) for call in message.tool_calls)
         send = self._reasoning == "send" and message.role == "assistant" and (calls or message.reasoning)
         thought = (message.reasoning or "") if send else msgspec.UNSET
