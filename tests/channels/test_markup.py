@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from channels.blocks import read
 from channels.markup import Parser, Rich, parse
 from tests.channels.markdown import markdown, well_nested
 
@@ -236,3 +237,14 @@ def test_a_growing_text_costs_what_is_new() -> None:
     parser.parse(text)
     (head,) = parser._known
     assert len(text) - len(head) < 100
+
+
+@given(st.text(st.sampled_from("aZé東1 ,.;:!?'\"()#%/+-–—’“”…*_~`[]<>&|\\\n\t$@={}"), max_size=30))
+@settings(max_examples=500, deadline=None)
+def test_a_line_is_read_as_the_parser_would(text: str) -> None:
+    """The short way for a line without markup gives what the parser gives, for whatever looks like one."""
+    blocks, _ = read(text, 0)
+    if len(blocks) == 1 and not blocks[0].rule:
+        whole = Rich(blocks[0].text, blocks[0].spans, blocks[0].marks, len(text))
+        assert parse(text) == whole
+        assert Parser().parse(text) == whole
