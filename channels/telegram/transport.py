@@ -37,6 +37,8 @@ CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 5.0
 """A connection that was idle for longer is not used again: the far end may close it just then, and the outcome of that send is unknown."""
 _AGENT = "parlour"
+_READ = ("message_id", "date", "chat")
+"""Of a message that was sent: what the library cannot do without."""
 
 
 class Unreached(NetworkError):
@@ -179,6 +181,10 @@ class Transport(BaseRequest):
                 answer = None
         if not isinstance(answer, dict) or "result" not in answer:
             raise Unanswered("the answer is not what the Bot API sends")
+        result = answer["result"]
+        if isinstance(result, dict) and "message_id" in result:
+            # Of a message that we sent nobody reads more than its number: the rest is not made into objects, a hundred entities included.
+            answer["result"] = {name: value for name, value in result.items() if name in _READ}
         return answer
 
     async def _ask(
