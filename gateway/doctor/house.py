@@ -135,7 +135,9 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
         elif channel.state == "starting":
             yield note(name, "the daemon says: starting")
         else:
-            remedy = "mend that, then restart the daemon" if channel.state == "stopped" else "it keeps trying; see the network, and the log"
+            remedy = "it keeps trying; see the network, and the log"
+            if channel.state == "stopped":  # some say themselves what to do
+                remedy = "" if "restart" in channel.problem else "mend that, then restart the daemon"
             yield wrong(name, f"the daemon says: {channel.state}{f', {channel.problem}' if channel.problem else ''}", remedy)
     if health.oldest_waiting is not None and health.oldest_waiting > OLD:
         yield wrong("inputs", f"a message waits for {span(health.oldest_waiting)}", "see the backend, and [backend] max_concurrent_turns")

@@ -43,9 +43,10 @@ async def parlour(daemon: Daemon, *args: str) -> tuple[int, str]:
 
 
 async def test_a_wrong_token_is_one_line_and_exit_78(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
-    """The unit does not restart on 78, and the network is asked once."""
+    """The unit does not restart on 78, the network is asked once, and the line says which secret it is."""
     daemon = Daemon(tmp_path, config(tg, model), env={"PARLOUR_TELEGRAM_TOKEN": "8:WRONG-wrong-WRONG-wrong-WRONG-wrongwr"})
-    assert "token" in (await refused(daemon, 78)).lower()
+    said = await refused(daemon, 78)
+    assert "channels.telegram: Telegram does not accept the bot token (it is PARLOUR_TELEGRAM_TOKEN)" in said
     assert len(tg.calls_of("getMe")) <= 2
 
 

@@ -38,8 +38,10 @@ DEV
 chmod 755 /src/dev
 cp {folder}/config.toml /etc/parlour/config.toml
 chmod 600 /etc/parlour/config.toml
+umask 077
 printf '%s\\n' '{token}' >/etc/parlour/secrets/TELEGRAM_TOKEN
 printf '%s\\n' '{key}' >/etc/parlour/secrets/BACKEND_API_KEY
+umask 022
 PYTHON={python} /src/deploy/install.sh
 mkdir -p /etc/systemd/system/parlour.service.d
 printf '[Service]\\nWatchdogSec=2\\nRestartSec=1\\n' >/etc/systemd/system/parlour.service.d/quick.conf
@@ -86,7 +88,13 @@ async def test_the_unit_as_an_operator_meets_it(tmp_path: Path, tg: FakeTelegram
         assert "sessions" in out
         assert "Up since" in out
 
-        await box.run("sed -i 's/You are a parrot./You are an owl./' /etc/parlour/config.toml; systemctl reload parlour")
+        _, out = await box.run("cd /; parlour check; parlour check --config /etc/parlour/config.toml; parlour doctor --offline")
+        assert out.count("Data: /var/lib/parlour\n") == 2
+        assert "nothing is wrong" in out, out
+        await box.run("sed -i 's/You are a parrot./You are an owl./' /etc/parlour/config.toml")
+        _, out = await box.run("cd /; parlour doctor --offline")
+        assert "the daemon has not taken over backend.system_prompt yet: reload it" in out
+        await box.run("systemctl reload parlour")
         assert await ask("and now?") == "Heard: and now?"
         assert model.asked[-1].messages[0].content == "You are an owl."
         assert [line["taken"] for line in await log("config taken over")] == [["backend.system_prompt"]]
