@@ -5,7 +5,8 @@ from the marks it is known since when something may be missing. Of a server's ch
 then (Discord tells each one's newest message), and all direct chats that are known. Messages that mention or answer the bot go the usual
 way; what the gateway has already it recognises by its id. Until a channel's past is through, what is said in it now waits in the intake.
 
-A first start fetches nothing. Slash commands and presses cannot be fetched. Called by `reading`, which owns the tasks that run `work`.
+A first start fetches nothing. Slash commands and presses cannot be fetched, nor can direct chats be found in which nobody wrote before:
+Discord's list of them is always empty for a bot (discord-api-docs, issue 615). Called by `reading`, which owns the tasks that run `work`.
 """
 
 from __future__ import annotations
