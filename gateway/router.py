@@ -33,6 +33,7 @@ from gateway.runner import Runners
 from gateway.running import Running, delivery
 from gateway.sessions import SessionManager
 from gateway.tasks import Tasks
+from gateway.words import counted
 from gateway.work import ADMINS_ONLY
 
 log = structlog.get_logger(__name__)
@@ -210,10 +211,13 @@ class Router:
         waiting = self._runners.waiting(key) + self._arriving.get(key, 0) + sum(_runs(entry) and entry.input.key == key for entry in batch)
         bounds = self.bounds
         if waiting >= bounds.waiting:
-            return "waiting", f"{waiting} messages wait here already; this one is not taken. Please send it again later."
+            return (
+                "waiting",
+                f"{counted(waiting, 'message waits', 'messages wait')} here already; this one is not taken. Please send it again later.",
+            )
         most = bounds.turns_per_day
         if (not command or command[0].asks) and most and over_quota(most, self._turns_of(inbound, batch)):
-            return "quota", f"You have used today's {most} answers. From 00:00 UTC there are new ones."
+            return "quota", f"You have used today's {counted(most, 'answer')}. From 00:00 UTC there are new ones."
         return None
 
     def _stops(self, command: Command, key: str) -> bool:

@@ -23,6 +23,7 @@ import structlog
 from gateway.backends.base import Backend, Done, Reasoning, Text
 from gateway.errors import BackendError
 from gateway.message import Request, ToolCall, Usage
+from gateway.words import counted
 
 log = structlog.get_logger(__name__)
 
@@ -194,7 +195,7 @@ def _sentence(error: BackendError) -> str:
 
 def _when(seconds: float) -> str:
     if seconds < 90:
-        return f"in {max(1, round(seconds))} seconds"
+        return f"in {counted(max(1, round(seconds)), 'second')}"
     if seconds < 90 * 60:
         return f"in {round(seconds / 60)} minutes"
     if seconds < 36 * 3600:

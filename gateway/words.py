@@ -1,4 +1,4 @@
-"""Amounts as people read them. Pure. Called by whoever tells an operator something: `gateway.cli`, `gateway.doctor`, `gateway.overview`."""
+"""Amounts as people read them. Pure. Called by whoever tells somebody something."""
 
 from __future__ import annotations
 

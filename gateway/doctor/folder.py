@@ -80,7 +80,7 @@ def _walk(folder: Path, owner: int, seen: Seen, deep: bool, tell: Callable[[str]
             if stat.S_ISREG(info.st_mode):
                 seen.files += 1
                 if seen.files % 100 == 0:
-                    tell(f"{seen.files} files")
+                    tell(counted(seen.files, "file"))
                 try:
                     _file(folder, path, seen, deep, tell)
                 except FileNotFoundError:
