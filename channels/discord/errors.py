@@ -1,6 +1,11 @@
 """What an error of Discord's means for who called: its codes to `channels.base` errors. Pure. Called by the modules of this package.
 
 The codes are those of Discord's documentation ("JSON Error Codes").
+
+A 5xx says nothing about what became of a send. Discord's documentation has for 502 that there was "not a gateway available to process your
+request", which would mean that nothing became of it; but proxies use the same number for an answer that they lost, and nothing would be
+gained by believing it: a send has a nonce, by which a repeat is known, and an edit may be repeated anyhow. What has no nonce, a second
+message behind a slash command's place, is not sent again after it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Telegram has no error codes below the HTTP status, only descriptions; the words here are from its own server's source and from what it was
 seen to say. They are compared without case, since the library changes it. Called by the channel and its `check`.
+
+A 5xx says nothing about what became of a send, 502 included: that is what the server in front of the Bot API says when it lost the answer
+as well as when it had nobody to ask, and repeats after it have been seen to double messages. There is no key by which Telegram would know a
+repeat, so that such a send is not made again.
 """
 
 from __future__ import annotations
