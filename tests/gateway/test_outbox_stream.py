@@ -468,6 +468,37 @@ async def test_finals_come_before_intermediate_edits_where_the_pace_is_short() -
     await outbox.close()
 
 
+@pytest.mark.parametrize("latency", [0.0, 0.5])
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_ten_finals_pass_fifty_growing_answers(elsewhere: bool, latency: float) -> None:
+    """Three calls a second for the whole channel: while finals wait, in whichever lanes, each call is theirs; not one edit comes between.
+    They are ten edits of what is shown already, or ten answers from nothing (a message and its words each)."""
+    net = Net(units=1000, pacing=Pacing(per_second=3.0), latency=latency)
+    outbox, _ = build(net)
+    streams = [outbox.stream(Address("net", f"s{n}"), f"i{n}") for n in range(50)]
+    growing = [asyncio.create_task(grow(stream, "x" * 900, pause=0.1)) for stream in streams]
+    await asyncio.sleep(60)
+    assert len(net.calls) > 150
+    began, before = now(), len(net.calls)
+    finals: list[asyncio.Future[None]] = []
+    for n in range(10):
+        place = Address("net", f"f{n}" if elsewhere else f"s{n}")
+        final = answer("the end", f"f{n}" if elsewhere else f"i{n}", address=place)
+        finals.append(outbox.put(final, None if elsewhere else streams[n]))
+    await asyncio.gather(*finals)
+    calls = 20 if elsewhere else 10
+    assert now() - began <= calls / 3 + 3 * latency + 0.5
+    theirs = [call for call in net.calls[before:] if "the end" in call.text or call.address.chat.startswith("f")]
+    assert len(theirs) == calls
+    assert len(net.calls) - before - len(theirs) <= 1 + 2 * (latency > 0)  # what had its token when they came
+    for task in growing:
+        task.cancel()
+    await asyncio.gather(*growing, return_exceptions=True)
+    for stream in streams:
+        stream.abandon()
+    await outbox.close()
+
+
 async def test_no_second_sees_more_than_the_channel_s_share() -> None:
     """Two hundred chats at once, answered, under thirty a second: never more than thirty in any second, and not much less."""
     net = Net(pacing=Pacing(per_second=30.0, chat_per_second=1.0))
