@@ -381,8 +381,7 @@ class Daemon:
         """All input has ended: what is there is answered before the daemon ends, however long it takes. A signal still ends it."""
         await self.router.settle(CALM)
         await self.runners.idle()
-        while await self.outbox.drain(CALM):
-            pass
+        await self.outbox.drain(math.inf)
         self._ending.set()
 
     def end(self) -> None:

@@ -8,6 +8,7 @@ records through a `Ledger`. Called by `gateway.runner` and `gateway.router`; bui
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping
 
@@ -149,16 +150,16 @@ class Outbox:
     # ------------------------------------------------------------------------------------------------------------------------ the end
 
     async def drain(self, timeout: float) -> int:
-        """No more intermediate edits and typing signs; wait until the deliveries are settled, at most `timeout` seconds. Not waited for are
-        those of a channel that the network does not accept any more, and those that have to wait for longer than that by the network's
-        word. Returns how many deliveries are left."""
+        """No more intermediate edits and typing signs; wait until the deliveries are settled, at most `timeout` seconds (infinity: however
+        long it takes). Not waited for are those of a channel that the network does not accept any more, and those that have to wait for
+        longer than that by the network's word. Returns how many deliveries are left."""
         until = asyncio.get_running_loop().time() + timeout
         self._draining = True
         for lane in self._lanes.values():
             lane.still = True
             lane.wake()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(None if timeout == math.inf else timeout):
                 while any(pace.busy and not pace.denied for pace in self._paces.values()) or any(
                     lane.works(until) for lane in self._lanes.values()
                 ):

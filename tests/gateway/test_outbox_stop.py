@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -179,6 +180,17 @@ async def test_a_wait_of_hours_does_not_hold_up_the_end(everywhere: bool) -> Non
     assert (left, net.visible(OTHER)) == ((2, []) if everywhere else (1, ["soon"]))
     await outbox.close()
     assert book.reason("i1") is None
+
+
+async def test_who_has_time_waits_for_hours() -> None:
+    """Where no deadline is set, everything goes out."""
+    net = Net()
+    net.fail("send", Retry(7200), NotSent("refused"))
+    outbox, _ = build(net)
+    outbox.put(Delivery("i1", KEY, CHAT, "late"))
+    assert await outbox.drain(math.inf) == 0
+    assert (net.visible(), now() > 7200) == (["late"], True)
+    await outbox.close()
 
 
 async def test_a_call_on_its_way_is_waited_for_even_in_a_wait_of_the_whole_bot() -> None:
