@@ -37,7 +37,7 @@ from gateway.diskwatch import DiskWatch
 from gateway.errors import ConfigError, ConfigErrors
 from gateway.groups import GroupAdmins
 from gateway.health import Watch
-from gateway.httpd.report import Status, memory
+from gateway.httpd.report import SetAside, Status, memory
 from gateway.httpd.token import web_token
 from gateway.inbox import Inbox
 from gateway.ledger import JournalLedger
@@ -471,6 +471,7 @@ class Daemon:
             stubs=stubs,
             cached_bytes=size,
             memory=memory(),
+            set_aside=tuple(SetAside(one.id, one.key, one.at, one.deaths) for one in self.inbox.set_aside),
             needs_restart=self._takeover.restart,
         )
 

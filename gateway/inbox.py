@@ -190,6 +190,10 @@ class Inbox:
         """What the daemon died over too often, as far back as the journal goes."""
         return self._aside
 
+    def was_set_aside(self, input_id: str) -> bool:
+        """It is one of those."""
+        return any(one.id == input_id for one in self._aside)
+
     @property
     def segments(self) -> int:
         """Files of the journal."""

@@ -23,7 +23,7 @@ from gateway.commands.table import find
 from gateway.errors import Conflict, Corrupt, Told
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
-from gateway.message import STOPPED, Media, Message, Person, SessionKey, seconds
+from gateway.message import STOPPED, Media, Message, Person, SessionKey, Undo, seconds
 from gateway.metrics import Metrics
 from gateway.naming import free_name
 from gateway.outbox import Outbox, Stream
@@ -155,6 +155,7 @@ class Work:
             reach("started before")
             await asyncio.shield(self._inbox.started(input_id, session.name, session.last))
             reach("started after")
+        await self._take_back(session)
         if command is None:
             if question := (effect.question if effect else None) or await self._commit_question(session, pending, running):
                 await self._ask(key, session, pending, running, question)
@@ -164,6 +165,15 @@ class Work:
             await self._ask(key, session, pending, running, said.question)
         else:
             await self.say(pending, said)
+
+    async def _take_back(self, session: Session) -> None:
+        """A question over which the daemon died does not stand in the history of the next one, or that would end like it. Only now: reading
+        the session for its sake may have been what did it."""
+        newest = session.messages[-1] if session.messages else None
+        if newest is not None and newest.role == "user" and self._inbox.was_set_aside(newest.for_):
+            event = Undo(seq=0, at="", for_=newest.for_, to=newest.seq - 1)
+            await asyncio.shield(self._sessions.commit(session, event))
+            await self._sessions.refresh(session)
 
     def _call(self, key: SessionKey, session: Session, pending: Pending, argument: str, effect: Effect | None) -> Call:
         inbound = pending.input.inbound

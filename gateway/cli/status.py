@@ -52,6 +52,8 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
     yield "Unsent", f"{show.counted(health.unsent, 'message waits', 'messages wait')} for a network"
     yield "Conversations", f"{status.busy} busy, {status.cached} in memory ({show.size(status.cached_bytes)})"
     yield "Memory", show.size(status.memory)
+    for one in status.set_aside[-5:]:
+        yield "Set aside", f"{one.input} in {one.key}, {show.minute(one.at)}: the daemon died over it {one.deaths} times"
 
 
 def _alone(args: argparse.Namespace, missing: control.NotRunning) -> int:

@@ -143,6 +143,10 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
         yield wrong("inputs", f"a message waits for {span(health.oldest_waiting)}", "see the backend, and [backend] max_concurrent_turns")
     elif status.unfinished:
         yield ok("inputs", f"{status.unfinished} not finished")
+    if status.set_aside:
+        one = status.set_aside[-1]
+        text = f"{counted(len(status.set_aside), 'message')} set aside, over which the daemon died; the newest: {one.input} in {one.key}"
+        yield note("inputs", text, "its log says of what; docs/operations.md, What to do when")
     if health.unsent > MANY:
         yield wrong("outbox", f"{health.unsent} messages wait for a network", "see the channels above, and the log")
 

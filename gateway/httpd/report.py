@@ -42,6 +42,15 @@ class Health(msgspec.Struct, frozen=True):
     """Seconds that the oldest unanswered input waits."""
 
 
+class SetAside(msgspec.Struct, frozen=True):
+    """An input that is not worked on any more, because the daemon died each time: which, of what chat, when, after how many deaths."""
+
+    input: str
+    key: str
+    at: float
+    deaths: int
+
+
 class Status(msgspec.Struct, frozen=True):
     """The daemon at this moment, for its operator."""
 
@@ -65,6 +74,8 @@ class Status(msgspec.Struct, frozen=True):
     cached_bytes: int
     memory: int
     """Bytes of the process in RAM."""
+    set_aside: tuple[SetAside, ...] = ()
+    """As far back as the journal goes, the newest last."""
     needs_restart: tuple[str, ...] = ()
     """Keys that the last reload found changed and that only a restart takes over."""
 

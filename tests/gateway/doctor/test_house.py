@@ -15,7 +15,7 @@ from gateway.config import Config, load
 from gateway.doctor import house
 from gateway.doctor.findings import Finding
 from gateway.errors import ConfigErrors
-from gateway.httpd.report import ChannelHealth, Health, Status
+from gateway.httpd.report import ChannelHealth, Health, SetAside, Status
 from gateway.leftovers import Left
 from gateway.online import Tried
 from gateway.options import Access, Backend
@@ -222,3 +222,12 @@ def test_what_the_running_daemon_does_not_know_yet(tmp_path: Path) -> None:
     assert "http.listen, channels.web" in found[0].text
     (other,) = house.running(loaded, None, msgspec.structs.replace(status(), config="/elsewhere/config.toml"))
     assert (other.level, "/elsewhere/config.toml" in other.text) == ("note", True)
+
+
+def test_what_was_set_aside_is_told() -> None:
+    """How many, and where to find the newest."""
+    aside = (SetAside("telegram:7:42:11", "telegram:42", 0.0, 4), SetAside("telegram:7:43:12", "telegram:43", 1.0, 4))
+    (found,) = [one for one in house.daemon(msgspec.structs.replace(status(), set_aside=aside), "", Left(True)) if "set aside" in one.text]
+    assert found.level == "note"
+    assert "2 messages" in found.text
+    assert "telegram:7:43:12 in telegram:43" in found.text
