@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from channels.base import Address
+from channels.base import Address, Retry, Unknown
 from channels.discord.channel import DiscordChannel
 from channels.discord.settings import Settings
 from gateway.outbox import Delivery, Outbox
 from tests.channels.discord.support import running
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_pace import Limit
-from tests.fakes.discord_state import EDIT, SEND
+from tests.fakes.discord_state import EDIT, SEND, TYPING
 from tests.gateway.outbox_net import Book
 
 
@@ -99,3 +100,35 @@ async def test_an_answer_to_a_slash_command_grows_in_its_place(dc: FakeDiscord, 
         assert " ".join(dc.visible(room)).split() == ["word"] * 500
         assert len(dc.messages(room)) == 2
         assert dc.calls_of(SEND) == []
+
+
+async def test_a_flood_wait_is_kept_and_the_answer_comes_once(dc: FakeDiscord, started: DiscordChannel) -> None:
+    """B20: told to wait in mid-stream: not one call for that channel before its time, no typing sign neither; others do not notice."""
+    chat, other = (Address("discord", str(dc.dm(user))) for user in (1, 2))
+    async with lanes(started) as outbox:
+        stream = outbox.stream(chat, "discord:7:1:1")
+        stream.grow("One ")
+        await dc.wait_for(lambda: dc.visible(int(chat.chat)) == ["One"])
+        dc.flood(int(chat.chat), 2.5)
+        stream.grow("two ")
+        place = dc.channels[int(chat.chat)]
+        await dc.wait_for(lambda: place.flood_told)
+        final = outbox.put(answer(chat, "One two three."), stream)
+        await outbox.put(Delivery("i", "k", other, "quick"))
+        assert time.monotonic() < place.flood_until
+        assert dc.visible(int(other.chat)) == ["quick"]
+        await asyncio.wait_for(final, 10)
+    assert dc.visible(int(chat.chat)) == ["One two three."]
+    assert dc.pace.impatient == []
+
+
+async def test_what_passes_is_no_end_of_the_typing_sign(dc: FakeDiscord, started: DiscordChannel) -> None:
+    """C25: a 502, a cut connection and a wait are told to the lane as what they are, which goes on; none is taken for a closed place."""
+    chat = Address("discord", str(dc.dm(1)))
+    dc.fail(TYPING, 502)
+    dc.drop(TYPING)
+    dc.fail(TYPING, 429, {"retry_after": 0.5})
+    for kind in (Unknown, Unknown, Retry):
+        with pytest.raises(kind):
+            await started.typing(chat)
+    await started.typing(chat)
