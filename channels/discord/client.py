@@ -84,14 +84,20 @@ class Pace:
         self._next = 0.0
         self._short = 0
         """Connections in a row that did not last."""
+        self._at_once = False
 
     def lasted(self, seconds: float) -> None:
         """A connection ended."""
         self._short = 0 if seconds >= STEADY else self._short + 1
 
+    def answered(self) -> None:
+        """Discord is there, and wants a new session: it is not waited for. How close IDENTIFYs may come stays as it is."""
+        self._at_once = True
+
     async def reconnect(self) -> None:
         """The pause before any connection but the first: none after a good one, then growing."""
-        if self._short > 1:
+        at_once, self._at_once = self._at_once, False
+        if self._short > 1 and not at_once:
             await self.pause(min(LONGEST_PAUSE, 2.0 ** min(self._short - 2, 10)) * (0.5 + self._spread() / 2))
 
     async def identify(self) -> None:
@@ -209,6 +215,7 @@ class Client(discord.Client):
             self._pace.lasted(lasted)
             if resumes and not problem and not resume and lasted < STEADY:
                 log.info("the session cannot be resumed, a new one begins", channel="discord")
+                self._pace.answered()
             self._turn(problem)
 
     async def _connection_life(self, resume: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,13 @@
-"""Discord end to end: what is written while the connection is away, or the daemon is. Discord repeats nothing; each is answered once."""
+"""Discord end to end: what is written while the connection is away, or the daemon is. Discord repeats nothing; each is answered once.
+
+`PARLOUR_AWAY=60 .venv/bin/python -m pytest tests/flow/test_discord_gaps.py` has both stay away for a whole minute, while people write.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,9 +17,12 @@ import pytest
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.openai import FakeModel
 from tests.flow.daemon import KEY, Daemon
-from tests.flow.on_discord import ANA, BEN, EVE, alone, asks, check_bodies, check_log, fetched, served, until
+from tests.flow.on_discord import ANA, BEN, EVE, PATIENCE, alone, asks, check_bodies, check_log, fetched, served, until
 
 DAY = 24 * 3600
+AWAY = float(os.environ.get("PARLOUR_AWAY", "0"))
+"""Seconds; people write at the beginning, in the middle and at the end of them."""
+at_length = pytest.mark.timeout(60 + 3 * AWAY)
 
 
 class World:
@@ -56,11 +64,19 @@ class World:
             self.say(channel, f"missed {len(self.said)}")
         self.chatter()
 
+    async def missed_over_time(self) -> None:
+        """The same, as long as it lasts."""
+        self.missed()
+        for _ in range(2 if AWAY else 0):
+            await asyncio.sleep(AWAY / 2)
+            self.missed()
+
     async def settled(self) -> None:
         """Each thing that was said is answered once, in order, each the model was asked for once."""
         for channel in self.channels:
             wanted = [text for where, text in self.said if where == channel]
-            await until(self.dc, channel, lambda seen, wanted=wanted: [text.rpartition(": ")[2] for text in seen] == wanted)  # type: ignore[misc]
+            holds = lambda seen, wanted=wanted: [text.rpartition(": ")[2] for text in seen] == wanted  # noqa: E731
+            await until(self.dc, channel, holds, PATIENCE + AWAY)  # after a long outage the next try may be half a minute away
         asked = Counter(asked.words.rpartition(": ")[2] for asked in self.model.asked)
         assert asked == Counter(text for _, text in self.said)
 
@@ -103,6 +119,7 @@ async def test_a_drop_that_resumes_brings_everything_once(tmp_path: Path) -> Non
         check_log(daemon, dc)
 
 
+@at_length
 @pytest.mark.parametrize("how", ["new session", "invalid session", "outage"])
 async def test_what_no_resume_brings_is_fetched_once(tmp_path: Path, how: str) -> None:
     """A connection whose session is gone, a session that is declared invalid, an outage of all of Discord: what was written meanwhile is
@@ -119,7 +136,7 @@ async def test_what_no_resume_brings_is_fetched_once(tmp_path: Path, how: str) -
                 world.missed()
             else:
                 await dc.stop()
-                world.missed()
+                await world.missed_over_time()
                 await dc.start()
             world.chatter()
             await world.settled()
@@ -130,6 +147,7 @@ async def test_what_no_resume_brings_is_fetched_once(tmp_path: Path, how: str) -
         check_log(daemon, dc)
 
 
+@at_length
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
 async def test_what_was_written_while_the_daemon_was_down_is_answered_once(tmp_path: Path, killed: bool) -> None:
     """In direct chats that have a session, and mentions in servers and threads, in their order, over two ends of the daemon; only those
@@ -141,7 +159,7 @@ async def test_what_was_written_while_the_daemon_was_down_is_answered_once(tmp_p
             await world.begin()
             for _ in range(2):
                 await (daemon.kill() if killed else daemon.stop())
-                world.missed()
+                await world.missed_over_time()
                 await daemon.start()
                 world.say(world.direct, f"at once {len(world.said)}")
                 await world.settled()

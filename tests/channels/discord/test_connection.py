@@ -288,9 +288,10 @@ async def test_an_outage_is_got_over(dc: FakeDiscord, channel: DiscordChannel, r
     assert events == ["the gateway has a problem", "the gateway works again"]
 
 
-async def test_the_pauses_keep_the_service_s_counts() -> None:
+@pytest.mark.parametrize("resumes", [False, True], ids=["no session", "sessions that cannot go on"])
+async def test_the_pauses_keep_the_service_s_counts(resumes: bool) -> None:
     """Connections that do not last are followed by growing pauses, IDENTIFYs never come closer than five seconds, and a bad day stays below
-    the thousand of them that cost the token."""
+    the thousand of them that cost the token; even where each session is lost at once."""
     now = 0.0
 
     async def pause(seconds: float) -> None:
@@ -304,12 +305,36 @@ async def test_the_pauses_keep_the_service_s_counts() -> None:
         await pace.identify()
         times.append(now)
         pace.lasted(0.0)
+        if resumes:
+            await pace.reconnect()
+            pace.lasted(0.0)
+            pace.answered()
     assert len(times) < 900
     assert min(b - a for a, b in pairwise(times)) >= 5
     pace.lasted(600.0)
     before = now
     await pace.reconnect()
     assert now == before
+
+
+async def test_after_a_long_outage_a_lost_session_is_replaced_at_once() -> None:
+    """What answers "that session is gone" is back: the new one does not wait as long as the outage has taught."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    pace = Pace(clock=lambda: 1000.0, pause=pause)
+    for _ in range(12):
+        await pace.reconnect()
+        pace.lasted(0.0)
+    pauses.clear()
+    pace.answered()
+    await pace.reconnect()
+    await pace.identify()
+    assert pauses == []
+    await pace.reconnect()
+    assert pauses[0] > 10
 
 
 # ------------------------------------------------------------------------------------------------------------------- strange events
