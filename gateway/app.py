@@ -425,6 +425,7 @@ class Daemon:
         waits(lambda: "what was cut to be put on record")
         await self.runners.close()
         await self.router.close()
+        await self.disk.fresh()  # a delivery that cannot be put on record is waited for
         waits(self._sends)
         unsent = await self.outbox.drain(left(0.9))
         await self.outbox.close()
@@ -445,10 +446,10 @@ class Daemon:
 
     def _sends(self) -> str:
         """What is not sent yet, and what may be the reason."""
-        what = some(self.outbox.waiting(), "message to be sent", "messages to be sent") or "calls under way to be put on record"
+        what = some(self.outbox.waiting(), "message", "messages") or "calls under way"
         where = ", ".join(f"{name} {count}" for name, count in self.outbox.unsent().items() if count)
         why = f"; the disk {self.disk.said()}" if self.disk.said() else ""
-        return f"{what}{f' ({where})' if where else ''}{why}"
+        return f"{what} to be sent and put on record{f' ({where})' if where else ''}{why}"
 
     # ---------------------------------------------------------------------------------------------------------- what can be asked
 

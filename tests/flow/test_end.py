@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -90,16 +91,41 @@ async def test_it_ends_before_its_start_is_through(tmp_path: Path, model: FakeMo
         silence.set()
 
 
-async def test_an_end_that_takes_its_time_says_what_it_waits_for(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
-    """To systemd and in the log, without anybody's words: an operator sees that it does not hang, and for how long it may go on."""
-    text = config(tg, model).replace('budget = "8s"', 'budget = "5s"')
+@pytest.mark.parametrize(
+    ("budget", "full", "waits_for"),
+    [
+        (5, False, "1 answer under way"),
+        (4, True, "1 message to be sent and put on record (telegram 1)"),
+    ],
+    ids=["model", "disk"],
+)
+async def test_an_end_that_takes_its_time_says_what_it_waits_for(
+    tmp_path: Path, tg: FakeTelegram, model: FakeModel, budget: int, full: bool, waits_for: str
+) -> None:
+    """To systemd and in the log, without anybody's words: an operator sees that it does not hang, why, and for how long it may go on. So
+    it is for a model that does not end, and for a disk on which it cannot be noted that an answer has arrived."""
+    text = config(tg, model).replace('budget = "8s"', f'budget = "{budget}s"')
     async with Managed(tmp_path, text) as daemon:
-        await model_hangs(tg, model)
+        if full:
+            for n in range(1, 4):  # so that the log, which the limit is for as well, is the smallest file
+                tg.say(ANA, "x" * 3900)
+                await tg.wait_for(lambda n=n: len(model.asked) == n and len(tg.visible(ANA)) >= n, 10, chat=ANA)  # type: ignore[misc]
+            go = asyncio.Event()
+            model.then(Reply([delta("", role="assistant"), delta("so far"), go, delta(" and on"), delta(finish="stop")]))
+            tg.say(ANA, "tell")
+            await tg.wait_for(lambda: "so far" in tg.visible(ANA), 10, chat=ANA)
+            assert daemon.process is not None
+            room = min(path.stat().st_size for path in daemon.data.rglob("*.jsonl") if path.name in {"main.jsonl", "000001.jsonl"})
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+            go.set()
+            await tg.wait_for(lambda: "could not store" in "".join(tg.visible(ANA)), 10, chat=ANA)
+        else:
+            await model_hangs(tg, model)
         assert await daemon.stop() == 0
-        await daemon.hears("STATUS=finishing, waits for 1 answer under way")
+        await daemon.hears(f"STATUS=finishing, waits for {waits_for}")
         (line,) = [json.loads(line) for line in daemon.text().splitlines() if '"the end waits"' in line]
-        assert line["waits_for"] == "1 answer under way"
-        assert 0 < line["seconds_left"] < 5
+        assert line["waits_for"] == waits_for
+        assert 0 < line["seconds_left"] < budget
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path, tg: FakeTelegram, model: FakeModel) -> None:
