@@ -340,10 +340,13 @@ class DiscordChannel:
             raise Refused("this is no address of Discord's")
         answer = await self._http.get_channel(int(channel))
         try:
-            return convert(answer, Channel)
+            found = convert(answer, Channel)
         except FAULTS:
+            found = None
+        if found is None or found.id != channel:
             # As little as no answer: who asks where somebody spoke must ask again, or what was said is lost.
-            raise Unknown(_NONSENSE) from None
+            raise Unknown(_NONSENSE)
+        return found
 
 
 def _pacing(settings: Settings) -> Pacing:

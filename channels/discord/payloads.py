@@ -6,7 +6,7 @@ connection. Called by `parse` and by whatever hands raw JSON on.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,10 +16,12 @@ FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, R
 """What reading JSON of an unexpected shape can raise; msgspec's errors are ValueErrors."""
 
 T = TypeVar("T")
+Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}\Z")]
+"""A snowflake. They become parts of keys, addresses and paths, so that nothing else passes for one."""
 
 
 class User(msgspec.Struct, frozen=True):
-    id: str
+    id: Id
     username: str = ""
     global_name: str | None = None
     bot: bool = False
@@ -39,7 +41,7 @@ class Mention(User, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    id: str
+    id: Id
     filename: str = ""
     content_type: str | None = None
     size: int | None = None
@@ -49,7 +51,7 @@ class File(msgspec.Struct, frozen=True):
 class Reference(msgspec.Struct, frozen=True):
     type: int = 0
     """0: an answer; 1: forwarded."""
-    message_id: str | None = None
+    message_id: Id | None = None
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -71,12 +73,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    id: str
-    channel_id: str
+    id: Id
+    channel_id: Id
     author: User
     content: str = ""
     type: int = 0
-    guild_id: str | None = None
+    guild_id: Id | None = None
     member: Member | None = None
     mentions: tuple[Mention, ...] = ()
     attachments: tuple[File, ...] = ()
@@ -85,7 +87,7 @@ class Message(msgspec.Struct, frozen=True):
     components: tuple[Any, ...] = ()
     poll: Any = None
     flags: int = 0
-    webhook_id: str | None = None
+    webhook_id: Id | None = None
     edited_timestamp: str | None = None
     message_reference: Reference | None = None
     referenced_message: Message | None = None
@@ -96,12 +98,12 @@ class Message(msgspec.Struct, frozen=True):
 class Channel(msgspec.Struct, frozen=True):
     """A channel or thread, as the API and interactions have it."""
 
-    id: str
+    id: Id
     type: int = 0
-    guild_id: str | None = None
-    parent_id: str | None = None
+    guild_id: Id | None = None
+    parent_id: Id | None = None
     name: str | None = None
-    last_message_id: str | None = None
+    last_message_id: Id | None = None
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -122,11 +124,11 @@ COMMAND, COMPONENT, COMPLETE = 2, 3, 4
 
 
 class Interaction(msgspec.Struct, frozen=True):
-    id: str
+    id: Id
     token: str
     type: int
-    channel_id: str | None = None
-    guild_id: str | None = None
+    channel_id: Id | None = None
+    guild_id: Id | None = None
     channel: Channel | None = None
     user: User | None = None
     member: Member | None = None
@@ -134,12 +136,12 @@ class Interaction(msgspec.Struct, frozen=True):
 
 
 class Role(msgspec.Struct, frozen=True):
-    id: str
+    id: Id
     permissions: str = "0"
 
 
 class Guild(msgspec.Struct, frozen=True):
-    id: str
+    id: Id
     owner_id: str = ""
     roles: tuple[Role, ...] = ()
 

@@ -142,6 +142,9 @@ class Http(HTTPClient):
         if status == 401 and not open_ and not (isinstance(answer, dict) and await self._refuses(route)):
             # A token that is refused ends the channel, so it is believed where the plainest question is refused too.
             raise Retry(DOUBT_SECONDS)
+        if status != 429 and route.method == "GET" and not isinstance(answer, dict):
+            # A page says nothing about what was asked. (To what we say it may: there are walls that look into texts.)
+            raise Unknown(f"an answer {status} that is not Discord's")
         raise self._fault(status, headers, answer, open_)
 
     async def _refuses(self, asked: Route) -> bool:

@@ -130,7 +130,7 @@ _file_answer = msgspec.json.Decoder(_FileAnswer)
 _update = msgspec.json.Decoder(Update)
 _numbered = msgspec.json.Decoder(_Numbered)
 
-FAULTS = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError)
+FAULTS = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, ArithmeticError)
 """What reading hostile JSON can raise."""
 
 

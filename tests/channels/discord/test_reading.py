@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from channels.base import Address
@@ -108,13 +109,14 @@ def untold(dc: FakeDiscord, parent: int) -> int:
     return thread.id
 
 
-async def test_a_place_that_is_not_known_is_asked_for(dc: FakeDiscord, channel: DiscordChannel) -> None:
+@pytest.mark.parametrize(("status", "body"), [(200, b'{"id": 5}'), (200, b'{"id": "5"}'), (200, b"[]"), (403, b"<html>"), (404, b"<html>")])
+async def test_a_place_that_is_not_known_is_asked_for(dc: FakeDiscord, channel: DiscordChannel, status: int, body: bytes) -> None:
     """What is said there waits, in order, through a passing fault; other chats do not; it is asked once."""
     room = dc.channel()
     async with running(dc, channel) as gateway:
         thread = untold(dc, room)
         held = dc.hold(GET_CHANNEL, before=True)
-        dc.fail(GET_CHANNEL, 200, b'{"id": 5}')
+        dc.fail(GET_CHANNEL, status, body)
         for n in range(3):
             dc.say(thread, f"<@{dc.bot.id}> {n}")
         dc.say(dc.dm(), "meanwhile")
