@@ -34,7 +34,7 @@ from gateway.control import ControlServer, Handler, socket_path
 from gateway.desk import SessionDesk
 from gateway.disk import lock_folder, tighten
 from gateway.diskwatch import DiskWatch
-from gateway.errors import ConfigError, ConfigErrors
+from gateway.errors import ConfigError, ConfigErrors, StartError
 from gateway.groups import GroupAdmins
 from gateway.health import Watch
 from gateway.httpd.report import SetAside, Status, memory
@@ -227,6 +227,7 @@ class Daemon:
         self._reading: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
         self._denied: ConfigError | None = None
+        self._failed = ""
         self._started = False
         self._reload_wanted = False
         self._page = ""
@@ -333,12 +334,15 @@ class Daemon:
         self._closers.append(server.close)
 
     async def serve(self) -> None:
-        """Until a signal or the end of every channel. Raises ConfigErrors where a token was refused at the first contact."""
+        """Until a signal or the end of every channel. Raises ConfigErrors where a token was refused at the first contact, and StartError
+        where something of ours gave way that nothing can go on without."""
         if not self._ending.is_set():
             self._ready()
         await self._ending.wait()
         if self._denied is not None:
             raise ConfigErrors([self._denied])
+        if self._failed:
+            raise StartError(self._failed)  # with a status that has us started again
 
     def _ready(self) -> None:
         sdnotify.notify(sdnotify.READY, sdnotify.status(self.overview.line()))
@@ -373,6 +377,7 @@ class Daemon:
                 self._denied = ConfigError(self.config.path or "demo", 0, f"channels.{name}", problem)
             else:
                 log.error("supervisor failed", task=task.get_name(), exc_info=error)
+                self._failed = f"{task.get_name()} is not supervised any more ({type(error).__name__}), the log says why"
             self._ending.set()
         elif all(task.done() for task in self._reading) and all(supervisor.state == "ended" for supervisor in self.supervisors):
             self._tasks.start(self._finish(), name="finish")
