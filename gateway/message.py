@@ -28,11 +28,12 @@ def timestamp(seconds: float) -> str:
 
 
 def seconds(at: str) -> float:
-    """The inverse; 0.0 for what is no time."""
+    """The inverse; 0.0 for what is no time. One without a zone is UTC, wherever the machine stands."""
     try:
-        return datetime.fromisoformat(at).timestamp()
+        moment = datetime.fromisoformat(at)
     except ValueError:
         return 0.0
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- keys

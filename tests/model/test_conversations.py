@@ -75,7 +75,7 @@ NOW = {
     "forget": r"(?s)This deletes .*|There is no session .*|Nothing was deleted\.|In a group only its admins may do that\.",
 }
 
-DOOR = r"4 messages wait here already.*|Yes\? Write your question in the same message\.|There is no command /nonsense\. .*"
+DOOR = r"\d+ messages wait here already.*|Yes\? Write your question in the same message\.|There is no command /nonsense\. .*"
 
 
 @dataclass
