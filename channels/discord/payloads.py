@@ -125,7 +125,8 @@ COMMAND, COMPONENT, COMPLETE = 2, 3, 4
 
 class Interaction(msgspec.Struct, frozen=True):
     id: Id
-    token: str
+    token: Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,1000}\Z")]
+    """A part of addresses."""
     type: int
     channel_id: Id | None = None
     guild_id: Id | None = None
