@@ -209,14 +209,14 @@ def _user_text(line: Message, name: str) -> str:
     parts = []
     if line.quote.strip():
         parts.append("[In reply to this:]\n" + "\n".join(f"> {row}" for row in line.quote.splitlines()))
-    parts.extend(map(_attached, line.media))
+    parts.extend(map(attached, line.media))
     if (line.content or "").strip():
         parts.append(line.content or "")
     text = "\n\n".join(parts) or NO_TEXT
     return f"{name}: {text}" if name else text
 
 
-def _attached(media: Media) -> str:
+def attached(media: Media) -> str:
     """A file as the model reads it: its words between fences that are not in them, or that it is there and not shown."""
     if not media.text:
         return f"[{_mention(media)}, not shown{media.unread and ': '}{media.unread}]"

@@ -18,6 +18,7 @@ from gateway.errors import ParlourError
 from gateway.lines import UNREADABLE
 from gateway.message import SessionKey, decode_event, decode_header
 from gateway.session import EVERYTHING, Session
+from gateway.window import attached
 
 Put = Callable[[bytes], None]
 
@@ -93,9 +94,10 @@ def markdown(lines: Iterable[bytes], name: str) -> Iterator[str]:
     parent = f", a fork of `{header.parent.name}`" if header.parent else ""
     yield f"# {show.cell(header.title or name)}\n\n"
     yield f"`{show.cell(header.key)}`, session `{name}`{parent}, made {show.minute(header.created)}\n"
-    for message in map(shown, session.messages):
+    for held in session.messages:
+        message = shown(held)
         yield f"\n## {show.cell(who(message))}, {show.minute(message.at)}\n"
-        for text in body(message):
+        for text in (*body(message), *(attached(media) for media in held.media if media.text)):
             yield f"\n{text}\n"
 
 

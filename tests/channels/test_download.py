@@ -147,6 +147,19 @@ async def test_a_status_says_what_can_be_done(serve: Serve, connector: aiohttp.T
         assert fault.after == 7
 
 
+async def test_it_goes_through_the_proxy_of_the_channel(serve: Serve, connector: aiohttp.TCPConnector) -> None:
+    """Which has to find the server's name: nobody else asks for it."""
+    asked: list[str] = []
+
+    async def forwards(request: web.Request) -> web.StreamResponse:
+        asked.append(request.headers["Host"])
+        return web.Response(body=b"by proxy")
+
+    proxy = await serve(forwards)
+    assert await download(connector, URL(f"http://files.test/{SECRET}"), 100, proxy=str(proxy.origin())) == b"by proxy"
+    assert asked == ["files.test"]
+
+
 async def test_a_server_that_is_not_there(connector: aiohttp.TCPConnector) -> None:
     """Nothing was asked of anybody: it can be tried again."""
     with socket.socket() as probe:

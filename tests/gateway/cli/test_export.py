@@ -60,6 +60,14 @@ def test_markdown() -> None:
     assert [part[1].strip() for part in parts] == ["# hello\n\nthere", "*hi*", "(photo)", "(asks for look)", "seen", "half\n\n(stopped)"]
 
 
+def test_the_words_of_attached_files() -> None:
+    """They are a part of what was said: the model answered to them."""
+    told = "".join(markdown(lines(user(1, "look", media=(Media("file", "a.txt", text="```\nx"), Media("photo")))), "west"))
+    assert told.endswith(
+        "\nlook\n\n(file, photo)\n\n[Attached file a.txt:]\n````\n```\nx\n````\n[End of file a.txt; that was all of it.]\n"
+    )
+
+
 def test_damaged_lines_and_a_mark_of_an_editor() -> None:
     """Passed over, as everywhere."""
     damaged = [
