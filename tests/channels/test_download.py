@@ -81,7 +81,7 @@ async def test_a_shorter_file_is_all_there(serve: Serve, connector: aiohttp.TCPC
 
 
 async def test_what_stops_on_its_way_is_given_up(serve: Serve, connector: aiohttp.TCPConnector) -> None:
-    """B29: a download that stalls has a time limit of its own."""
+    """A download that stalls has a time limit of its own."""
 
     async def stalls(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "50"})

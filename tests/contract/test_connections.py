@@ -160,7 +160,7 @@ def hole(port: int) -> Iterator[str]:
 
 @CLIENTS
 async def test_an_address_that_leads_nowhere_is_left_for_another(client: Client, port: int, hole: str) -> None:
-    """F14: behind a broken IPv6 route the server is reached by IPv4 within seconds, however many dead addresses come first."""
+    """Behind a broken IPv6 route the server is reached by IPv4 within seconds, however many dead addresses come first."""
     began = time.monotonic()
     await client(Names({"both.test": (hole, "127.0.0.1")}), f"both.test:{port}")
     await client(Names({"both.test": (hole, hole, hole, "127.0.0.1")}), f"both.test:{port}")
@@ -169,7 +169,7 @@ async def test_an_address_that_leads_nowhere_is_left_for_another(client: Client,
 
 @CLIENTS
 async def test_a_server_with_ipv6_alone_is_reached(client: Client, port6: int) -> None:
-    """F14: by its name and by its bare address."""
+    """By its name and by its bare address."""
     await client(Names({"six.test": ("::1",)}), f"six.test:{port6}")
     await client(Names({}), f"[::1]:{port6}")
 
@@ -177,7 +177,7 @@ async def test_a_server_with_ipv6_alone_is_reached(client: Client, port6: int) -
 @pytest.mark.looptime
 @pytest.mark.parametrize(("client", "fault", "seconds"), [(telegram, Unreached, 10), (discord, NotSent, 10), (model, BackendError, 30)])
 async def test_a_name_that_nobody_answers_for_is_given_up(client: Client, fault: type[Exception], seconds: int) -> None:
-    """F14: a resolver that hangs costs the time of a connection, after which it is said that nothing was sent; the loop runs meanwhile."""
+    """A resolver that hangs costs the time of a connection, after which it is said that nothing was sent; the loop runs meanwhile."""
     loop = asyncio.get_running_loop()
     names, began, ticks = Names({}), loop.time(), 0
     asking = asyncio.ensure_future(client(names, "nobody.test:80"))

@@ -38,7 +38,7 @@ async def daemon(tmp_path: Path, dc: FakeDiscord, tg: FakeTelegram, model: FakeM
 
 
 async def test_a_long_paste_is_read_to_its_last_line(daemon: Daemon, dc: FakeDiscord, tg: FakeTelegram, model: FakeModel) -> None:
-    """C19: Discord's message.txt of 6000 characters, with a question and alone, and the same on Telegram: the model has all of it, in the
+    """Discord's message.txt of 6000 characters, with a question and alone, and the same on Telegram: the model has all of it, in the
     next turn as well. One that is longer than a turn holds is cut, and both sides hear of it."""
     assert len(PASTE) == 5999
     chat, other = dc.dm(), dc.dm(on_discord.BEN)
@@ -62,7 +62,7 @@ async def test_a_long_paste_is_read_to_its_last_line(daemon: Daemon, dc: FakeDis
 
 
 async def test_a_file_that_cannot_be_had_costs_one_sentence(daemon: Daemon, tg: FakeTelegram, dc: FakeDiscord, model: FakeModel) -> None:
-    """B29: too large by what is said of it, too large by getFile's refusal, and a download that stalls half-way: the caption is answered,
+    """Too large by what is said of it, too large by getFile's refusal, and a download that stalls half-way: the caption is answered,
     with one sentence about the file, the next message as ever, and a restart repeats nothing."""
     tg.files |= {"large": 90_000_000, "stalls": b"x" * 1000}
     tg.downloads.stall("stalls")
@@ -114,7 +114,7 @@ STICKER = [{"id": "1", "name": "wave", "format_type": 1}]
 
 
 async def test_what_cannot_be_read_on_discord_gets_one_word(daemon: Daemon, dc: FakeDiscord, model: FakeModel) -> None:
-    """B23: stickers, voice messages, pictures, polls and files: one short note each and never the model's invention; what the service says
+    """Stickers, voice messages, pictures, polls and files: one short note each and never the model's invention; what the service says
     by itself has nothing at all."""
     content: dict[str, dict[str, Any]] = {
         "sticker": {"sticker_items": STICKER},

@@ -31,7 +31,7 @@ async def read(net: Net, *attachments: Attachment, limit: int = 100, seconds: fl
 
 
 async def test_a_text_is_kept_whole_up_to_the_limit() -> None:
-    """C19: to the last byte; one byte is asked for beyond the limit, by which a longer file is known."""
+    """To the last byte; one byte is asked for beyond the limit, by which a longer file is known."""
     net = Net(files={"r": b"x" * 99 + b"!"})
     (media,), _ = await read(net, file("r"))
     assert media == Media("file", "a.txt", ref="r", text="x" * 99 + "!")
@@ -39,7 +39,7 @@ async def test_a_text_is_kept_whole_up_to_the_limit() -> None:
 
 
 async def test_a_longer_one_is_cut_between_characters_and_marked() -> None:
-    """C19: never within a character, which would be no text any more."""
+    """Never within a character, which would be no text any more."""
     (media,), _ = await read(Net(files={"r": ("x" * 99 + "ä" * 50).encode()}), file("r"))
     assert (media.text, media.cut, media.unread) == ("x" * 99, True, "")
     (media,), _ = await read(Net(files={"r": "\ufeff".encode("utf-16-le") + ("€" * 80).encode("utf-16-le")}), file("r"))
@@ -76,7 +76,7 @@ async def test_what_is_no_text_file_is_not_fetched() -> None:
     ],
 )
 async def test_what_cannot_be_read_says_why(content: bytes | ChannelError, why: str) -> None:
-    """B29: once, without a second try; the others of the message are read."""
+    """Once, without a second try; the others of the message are read."""
     net = Net(files={"r": content, "s": b"fine"})
     kept, pauses = await read(net, file("r"), file("s"))
     assert [(one.text, one.unread) for one in kept] == [("", why), ("fine", "")]
@@ -102,7 +102,7 @@ async def test_who_is_asked_to_wait_for_long_does_not() -> None:
 
 @pytest.mark.looptime
 async def test_what_hung_is_not_asked_for_again() -> None:
-    """B29: a download that stalled until its own limit is given up at once."""
+    """A download that stalled until its own limit is given up at once."""
 
     class Slow(Net):
         async def fetch(self, attachment: Attachment, most: int) -> bytes:
@@ -116,7 +116,7 @@ async def test_what_hung_is_not_asked_for_again() -> None:
 
 
 async def test_all_files_together_have_a_time_limit() -> None:
-    """B29: one that never comes is given up, and what is behind it with it."""
+    """One that never comes is given up, and what is behind it with it."""
     kept, _ = await read(Net(files={"r": asyncio.Event(), "s": asyncio.Event()}), file("r"), file("s"), seconds=0.05)
     assert [one.unread for one in kept] == [FAILED, FAILED]
 

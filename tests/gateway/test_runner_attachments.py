@@ -33,7 +33,7 @@ def user_lines(core: Core, name: str = "main") -> list[dict[str, Any]]:
 
 
 async def test_the_model_reads_all_of_it_now_and_later(core: Core) -> None:
-    """C19: the words stand in the session, marked as a file's, so that a later turn, a retry and a fork have them; fetched once."""
+    """The words stand in the session, marked as a file's, so that a later turn, a retry and a fork have them; fetched once."""
     core.net.files["paste"] = b"word " * 1200 + b"\nCODEWORD: heron"
     for answer in ("heron", "heron again", "still heron"):
         core.model.then(answer)
@@ -55,7 +55,7 @@ async def test_the_model_reads_all_of_it_now_and_later(core: Core) -> None:
 
 
 async def test_a_cut_is_told_to_both(core: Core) -> None:
-    """C19: the person and the model know that there was more, and the answer with the sentence is what a restart would deliver."""
+    """The person and the model know that there was more, and the answer with the sentence is what a restart would deliver."""
     core.net.files["paste"] = b"x" * 10**6
     await core.router.accept([asks(core, "what?", "paste")])
     await core.quiet()
@@ -66,7 +66,7 @@ async def test_a_cut_is_told_to_both(core: Core) -> None:
 
 
 async def test_without_a_caption_the_file_is_the_question(core: Core) -> None:
-    """C19: a long paste is sent as a file alone."""
+    """A long paste is sent as a file alone."""
     core.net.files["message"] = b"please say hi"
     await core.router.accept([asks(core, "", "message")])
     await core.quiet()
@@ -79,7 +79,7 @@ async def test_without_a_caption_the_file_is_the_question(core: Core) -> None:
 
 @pytest.mark.parametrize(("content", "why"), [(b"\0", NOT_TEXT), (TooLarge("file is too big"), TOO_LARGE)], ids=["bytes", "large"])
 async def test_the_caption_is_answered_where_the_file_cannot_be_read(core: Core, content: bytes | TooLarge, why: str) -> None:
-    """B29: one sentence, to the model as well; the next message works."""
+    """One sentence, to the model as well; the next message works."""
     core.net.files["r"] = content
     core.model.then("I cannot see it.")
     await core.router.accept([asks(core, "look", "r")])
@@ -90,7 +90,7 @@ async def test_the_caption_is_answered_where_the_file_cannot_be_read(core: Core,
 
 
 async def test_without_a_caption_and_without_a_file_nothing_is_asked(core: Core) -> None:
-    """B23, B29: the model gets no empty question, and nothing of it stays in the conversation."""
+    """The model gets no empty question, and nothing of it stays in the conversation."""
     core.net.files["r"] = b"\0"
     await core.router.accept([asks(core, "", "r")])
     await core.quiet()

@@ -343,7 +343,7 @@ def test_media_are_mentioned() -> None:
 
 
 def test_text_files_are_quoted_with_their_names() -> None:
-    """C19: the words of a file stand between fences that they cannot close, and where some are missing, it says so."""
+    """The words of a file stand between fences that they cannot close, and where some are missing, it says so."""
     whole = Media("file", "a`b.md", text="```\nx\n````")
     cut = Media("file", "b\n.txt", text="beginning", cut=True)
     gone = Media("file", "c.txt", unread="it is empty")
@@ -358,7 +358,7 @@ def test_text_files_are_quoted_with_their_names() -> None:
 
 
 def test_text_files_count_in_the_budget() -> None:
-    """D28: what a file takes up is counted like the person's own words: older ones leave the window, one too large is said to be."""
+    """What a file takes up is counted like the person's own words: older ones leave the window, one too large is said to be."""
     filed = msgspec.structs.replace(user("q1"), media=(Media("file", "a.txt", text="x" * 3000),))
     session = session_of(filed, answer("a1"), user("q2"))
     assert str(body(session, tokens=1200)[0][1]).startswith("[Attached")

@@ -236,7 +236,7 @@ def test_a_files_name_is_only_shown(filename: str) -> None:
 
 @pytest.mark.parametrize("mime", ["text/plain; charset=utf-8", "video/mp2t", None])
 def test_a_text_file_needs_no_words(mime: str | None) -> None:
-    """C19: the message.txt of a long paste is the question, whatever Discord takes the file for; a forwarded one too."""
+    """The message.txt of a long paste is the question, whatever Discord takes the file for; a forwarded one too."""
     file = {"id": "77", "filename": "message.ts", "content_type": mime, "size": 6000}
     for more in ({"attachments": [file]}, {"message_snapshots": [{"message": {"content": "", "attachments": [file]}}]}):
         inbound = heard("", DM, **more)

@@ -46,7 +46,7 @@ async def test_a_file_is_fetched_up_to_what_is_wanted(tg: FakeTelegram, channel:
 
 
 async def test_a_file_that_bots_do_not_get(tg: FakeTelegram, channel: TelegramChannel) -> None:
-    """B29: over 20 MB getFile says 400, once and for all."""
+    """Over 20 MB getFile says 400, once and for all."""
     tg.files["F1"] = 90_000_000
     assert isinstance(await fault_of(channel, tg), TooLarge)
     assert tg.downloads.asked == []

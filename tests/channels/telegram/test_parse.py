@@ -318,7 +318,7 @@ def test_a_caption_is_a_text_with_files(tg: FakeTelegram) -> None:
 
 
 def test_a_text_file_needs_no_caption(tg: FakeTelegram) -> None:
-    """C19: its words are the question; in a group it has to be meant for us like any other message."""
+    """Its words are the question; in a group it has to be meant for us like any other message."""
     document = FILE | {"file_name": "message.txt", "mime_type": "text/plain"}
     found = inbound(tg.message(42, document=document))
     assert found is not None
@@ -355,7 +355,7 @@ def test_an_album_without_words_is_answered_once(tg: FakeTelegram) -> None:
 
 
 def test_text_files_of_an_album_are_the_question(tg: FakeTelegram) -> None:
-    """C19: with something else among them, without any caption; one that comes after the others is one of its own, and not lost."""
+    """With something else among them, without any caption; one that comes after the others is one of its own, and not lost."""
     names = ("a.pdf", "b.txt", "c.py")
     messages = [tg.message(42, document=FILE | {"file_id": one, "file_name": one}, media_group_id="g") for one in names]
     items = [item for message in messages if (item := read({"message": message}))]
