@@ -139,6 +139,8 @@ class Pacing(msgspec.Struct, frozen=True):
     """The same for one direct chat."""
     group_per_minute: float = 0.0
     """The same for one group, a minute."""
+    apart: bool = False
+    """A thread has limits and waits of its own; False: it shares those of its chat."""
 
 
 class CommandInfo(msgspec.Struct, frozen=True):

@@ -350,7 +350,8 @@ class DiscordChannel:
 
 
 def _pacing(settings: Settings) -> Pacing:
-    return Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute)
+    # A thread is a channel of its own, for limits too.
+    return Pacing(settings.sends_per_second, settings.chat_per_second, settings.group_per_minute, apart=True)
 
 
 def _channel_id(address: Address) -> int:

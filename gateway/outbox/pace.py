@@ -66,7 +66,7 @@ class Bucket:
 
 @dataclass(slots=True, eq=False)
 class ChatPace:
-    """One chat's bucket, shared by the lanes of its topics. `hold`: nothing goes to this chat before."""
+    """One chat's bucket, shared by the lanes of its topics where these are not limited apart. `hold`: nothing goes to this chat before."""
 
     name: str
     bucket: Bucket

@@ -248,6 +248,22 @@ async def test_topics_of_one_chat_wait_together_and_never_mix() -> None:
     await outbox.close()
 
 
+async def test_threads_that_are_limited_apart_do_not_wait_for_each_other() -> None:
+    """On a network where a thread is a channel of its own, its wait and its share are its own."""
+    room, thread = Address("net", "9"), Address("net", "9", "36")
+    net = Net(pacing=Pacing(group_per_minute=6.0, apart=True))
+    net.fail("send", Retry(50))
+    outbox, _ = build(net)
+    late = outbox.put(reply("in the thread", "i1", address=thread, direct=False))
+    await asyncio.sleep(1)
+    for n in range(3):
+        await outbox.put(reply("in the room", f"r{n}", address=room, direct=False))
+    assert now() < 25
+    await late
+    assert 50 <= now() < 52
+    await outbox.close()
+
+
 async def test_a_hung_send_delays_no_other_chat() -> None:
     """D23: fifty chats at once, one of them stuck: each other chat gets its own word and nothing else."""
     net = Net(judge=lambda call: HANG if call.address.chat == "0" else Slow(int(call.address.chat) % 7))
