@@ -168,20 +168,16 @@ class Outbox:
             pass
         return self.waiting()
 
-    async def close(self, timeout: float | None = None) -> int:
+    async def close(self) -> None:
         """Cut what is left; it is on record, and the next start goes on with it. After this neither channels nor the ledger are called.
-        Safe to call twice. At most `timeout` seconds; how many lanes and records hang then, on a disk that does not answer."""
+        Safe to call twice."""
         self._closed = True
         lanes, tasks = list(self._lanes.values()), set(self._tasks)
         for task in tasks:
             task.cancel()
-        began = asyncio.get_running_loop().time()
-        hanging = 0
         if tasks:
-            hanging = len((await asyncio.wait(tasks, timeout=timeout))[1])
-        hanging += await self._records.settle(
-            None if timeout is None else max(0.0, timeout - (asyncio.get_running_loop().time() - began))
-        )
+            await asyncio.wait(tasks)
+        await self._records.settle()
         for lane in lanes:
             for job in lane.jobs:
                 job.done.cancel()
@@ -190,7 +186,6 @@ class Outbox:
                 stream.ended = True
         self._lanes.clear()
         self._changed()
-        return hanging
 
     # ---------------------------------------------------------------------------------------------------------------------- the lanes
 
@@ -214,7 +209,7 @@ class Outbox:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("lane broke", task=task.get_name(), exc_info=error)
+            log.error("lane broke", task=task.get_name(), exc_info=error)  # what is in it stays on record until the next start
 
     def _wake(self, address: Address) -> None:
         if lane := self._lanes.get(address):
