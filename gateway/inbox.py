@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -245,6 +246,7 @@ class Inbox:
                 self._count(record, -1)
             if not future.done():
                 future.set_exception(error)
+                _seen(future)  # whoever waited may be gone
         elif not future.done():
             future.set_result([self._pending[record.id] for record in records if record.id in self._pending])
 
@@ -331,6 +333,7 @@ class Inbox:
         elif (error := written.exception()) is not None:
             if not future.done():
                 future.set_exception(error)
+                _seen(future)  # whoever waited may be gone
         else:
             if not isinstance(record, Amended | Started):  # these count from the call on, so that neither slips past the other
                 self._apply(record)
@@ -403,7 +406,7 @@ class Inbox:
         await self._journal.rewrite(change)
 
 
-def _seen(written: asyncio.Future[int] | asyncio.Future[None]) -> None:
+def _seen(written: asyncio.Future[Any]) -> None:
     """What cannot be written here is no harm: a death more or less is counted."""
     if not written.cancelled():
         written.exception()

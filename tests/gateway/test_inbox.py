@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -481,3 +483,24 @@ class TestStart:
             async with opened(place, clock, rotate) as (inbox, left):
                 assert left == before
                 assert inbox.turns_today("telegram", "42") == turns
+
+
+async def test_a_waiter_that_is_gone_leaves_no_complaint(tmp_path: Path, clock: Clock) -> None:
+    """Cut while its record was on the way, and then the disk was full: that is told to whoever asks again, not to the log as a fault."""
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    async with opened(tmp_path, clock) as (inbox, _):
+        await inbox.put([entry(1)])
+        with file_limit(len(journal(tmp_path)) + 10):
+            marks: list[asyncio.Future[Any]] = [inbox.started("t:1", "main", 0), inbox.reply("t:1", ReplyText("x"))]
+            marks += [inbox.finished("t:1"), inbox.put([entry(2)])]
+            waiters = [asyncio.shield(mark) for mark in marks]
+            await asyncio.sleep(0)
+            for waiter in waiters:
+                waiter.cancel()
+            await asyncio.wait(marks)
+        assert all("exception=" in repr(mark) for mark in marks)  # to ask for it would be to hear it
+        await inbox.started("t:1", "main", 0)
+    del marks, waiters
+    gc.collect()
+    assert told == []
