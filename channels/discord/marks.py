@@ -40,13 +40,14 @@ _decoder = msgspec.json.Decoder(_File)
 class Marks:
     """`alive` is in seconds since the epoch; None before the first connection of all."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "heard.json"
+    def __init__(self, folder: Path, *, every: float = EVERY) -> None:
+        self._path, self._every = folder / "heard.json", every
         self.bot = ""
         self.alive: float | None = None
         self.direct: OrderedDict[str, int] = OrderedDict()
         """Channel id -> newest message id, the least recent first."""
         self._loaded = False
+        self._failing = False
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._writing: asyncio.Future[None] | None = None
@@ -84,7 +85,7 @@ class Marks:
         while True:
             await self._changed.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(EVERY):
+                async with asyncio.timeout(self._every):
                     await self._urgent.wait()
             await self.save()
 
@@ -101,7 +102,12 @@ class Marks:
         try:
             await asyncio.shield(self._writing)
         except OSError as error:
-            log.warning("cannot keep what was heard", channel="discord", problem=error.strerror or type(error).__name__)
+            self._changed.set()  # tried again, and told once
+            if not self._failing:
+                log.warning("cannot keep what was heard", channel="discord", problem=error.strerror or type(error).__name__)
+            self._failing = True
+        else:
+            self._failing = False
 
 
 def _read(path: Path) -> _File | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from channels.discord.marks import EVERY, Marks
 
 
@@ -44,3 +46,21 @@ async def test_a_new_direct_chat_is_kept_at_once(tmp_path: Path) -> None:
     again = Marks(tmp_path)
     await again.load("1")
     assert again.direct == {"7": 70}
+
+
+async def test_what_could_not_be_kept_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """When the disk takes it again, it is kept though nothing new is heard; the operator is told once."""
+    folder = tmp_path / "discord"
+    folder.write_text("in the way")
+    marks = Marks(folder, every=0.01)
+    await marks.load("1")
+    marks.live(1000.0)
+    marks.heard("7", 70)
+    for _ in range(3):
+        await marks.save()
+    folder.unlink()
+    await running(marks, folder / "heard.json")
+    again = Marks(folder)
+    await again.load("1")
+    assert again.direct == {"7": 70}
+    assert capsys.readouterr().out.count("cannot keep what was heard") == 1
