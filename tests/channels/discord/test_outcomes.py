@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,12 @@ KINDS = [
 ]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    made: Kind = request.param
-    return made
+STREAMING = pytest.mark.parametrize("streaming", ["edit", "off"])
+
+
+def kinds(streaming: str) -> list[Kind]:
+    """Those that go out that way; replies are the same in both."""
+    return [kind for kind in KINDS if kind.grows == (streaming == "edit") or not kind.answer]
 
 
 def delivery(inbound: Inbound, kind: Kind) -> Delivery:
@@ -86,16 +89,16 @@ def words(dc: FakeDiscord, chat: int) -> list[str]:
     return " ".join(dc.visible(chat)).split()
 
 
-async def test_no_words_are_doubled(dc: FakeDiscord, tmp_path: Path, kind: Kind) -> None:
+@STREAMING
+async def test_no_words_are_doubled(dc: FakeDiscord, tmp_path: Path, streaming: str) -> None:
     """Sends carry a nonce, edits may be repeated: the words are there once. Only what follows in a second message behind a slash command's
     place has neither: it is not sent again where nobody knows, and the books say so. What stands behind it comes in each case."""
-    streaming = "edit" if kind.grows or not kind.answer else "off"
     channel = channel_for(dc, tmp_path, streaming=streaming, sends_per_second=0, chat_per_second=0)
     channel._http._read_seconds = 0.5
     book = Book()
     outbox = Outbox({"discord": channel}, book, spread=lambda: 0.0)
 
-    async def met(way: Way, user: int) -> None:
+    async def met(kind: Kind, way: Way, user: int) -> None:
         chat = dc.dm(user)
         if kind.slash:
             dc.slash(chat, "status", user=user)
@@ -110,37 +113,41 @@ async def test_no_words_are_doubled(dc: FakeDiscord, tmp_path: Path, kind: Kind)
         await outbox.put(Delivery(f"{inbound.id}:2", due.key, due.address, "behind it"))
         lost = kind.blind and not way.told and not way.landed
         said = [word for word in kind.text.split() if not lost or word == "first"]
-        assert words(dc, chat) == [*said, "behind", "it"], way
+        assert words(dc, chat) == [*said, "behind", "it"], (kind, way)
         unknown = [line[2] for line in book.sent_of(due.input_id)]
-        assert unknown == [*([False] if kind.word == "second" else []), kind.blind and not way.told], way
-        assert fault.hits == 1, way
+        assert unknown == [*([False] if kind.word == "second" else []), kind.blind and not way.told], (kind, way)
+        assert fault.hits == 1, (kind, way)
 
     async with running(dc, channel) as gateway, asyncio.timeout(30), asyncio.TaskGroup() as group:
-        for user, way in enumerate(WAYS, 100):
-            group.create_task(met(way, user))
+        for user, (kind, way) in enumerate(product(kinds(streaming), WAYS), 100):
+            group.create_task(met(kind, way, user))
     await outbox.close()
     await channel.close()
 
 
-async def test_a_connection_that_is_refused_is_tried_again(dc: FakeDiscord, tmp_path: Path, kind: Kind) -> None:
+@STREAMING
+async def test_a_connection_that_is_refused_is_tried_again(dc: FakeDiscord, tmp_path: Path, streaming: str) -> None:
     """Until the network is back; then all of it is there, once."""
-    channel = channel_for(dc, tmp_path, streaming="edit" if kind.grows else "off", sends_per_second=0, chat_per_second=0)
+    channel = channel_for(dc, tmp_path, streaming=streaming, sends_per_second=0, chat_per_second=0)
     book = Book()
     outbox = Outbox({"discord": channel}, book, spread=lambda: 0.0)
     async with running(dc, channel) as gateway:
-        chat = dc.dm()
-        if kind.slash:
-            dc.slash(chat, "status")
-        else:
-            dc.say(chat, "question")
-        await dc.wait_for(lambda: gateway.inbounds)
-        inbound = gateway.inbounds[0]
+        people = dict(enumerate(kinds(streaming), 100))
+        for user, kind in people.items():
+            if kind.slash:
+                dc.slash(dc.dm(user), "status", user=user)
+            else:
+                dc.say(dc.dm(user), "question", user=user)
+        await dc.wait_for(lambda: len(gateway.inbounds) == len(people))
+        asked = {int(one.sender.id): one for one in gateway.inbounds}
         await dc.stop()
-        done = outbox.put(delivery(inbound, kind))
-        await until(lambda: outbox.repeats()["discord"])
+        done = [outbox.put(delivery(asked[user], kind)) for user, kind in people.items()]
+        await until(lambda: outbox.repeats()["discord"] >= len(done))
         await dc.start()
-        await asyncio.wait_for(done, 20)
-        assert words(dc, chat) == kind.text.split()
-        assert not any(line[2] for line in book.sent_of(inbound.id))
+        async with asyncio.timeout(20):
+            await asyncio.gather(*done)
+        for user, kind in people.items():
+            assert words(dc, dc.dm(user)) == kind.text.split()
+            assert not any(line[2] for line in book.sent_of(asked[user].id))
         await outbox.close()
     await channel.close()

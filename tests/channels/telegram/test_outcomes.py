@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,14 @@ async def tg() -> AsyncIterator[FakeTelegram]:
         yield fake
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    made: Kind = request.param
+@pytest.fixture(params=["edit", "off"])
+def streaming(request: pytest.FixtureRequest) -> str:
+    made: str = request.param
     return made
 
 
 @pytest.fixture
-async def channel(tg: FakeTelegram, kind: Kind, tmp_path: Path) -> AsyncIterator[TelegramChannel]:
-    streaming = "edit" if kind.edits or not kind.answer else "off"
+async def channel(tg: FakeTelegram, streaming: str, tmp_path: Path) -> AsyncIterator[TelegramChannel]:
     made = channel_for(tg, tmp_path, streaming=streaming, sends_per_second=0, chat_per_second=0)
     made._transport._read_seconds = 0.5
     await made.start([])
@@ -92,17 +92,22 @@ async def channel(tg: FakeTelegram, kind: Kind, tmp_path: Path) -> AsyncIterator
     await made.close()
 
 
+def kinds(streaming: str) -> list[Kind]:
+    """Those that go out that way; replies are the same in both."""
+    return [kind for kind in KINDS if kind.edits == (streaming == "edit") or not kind.answer]
+
+
 def words(tg: FakeTelegram, chat: int) -> list[str]:
     return " ".join(tg.visible(chat)).split()
 
 
-async def test_no_words_are_doubled(tg: FakeTelegram, channel: TelegramChannel, kind: Kind) -> None:
+async def test_no_words_are_doubled(tg: FakeTelegram, channel: TelegramChannel, streaming: str) -> None:
     """What comes by edit is there once. A plain send is there once where it certainly had no effect or had one; else it is not sent again,
     and the books say that nobody knows. What stands behind it comes in each case."""
     book = Book()
     outbox = Outbox({"telegram": channel}, book, spread=lambda: 0.0)
 
-    async def met(way: Way, chat: int) -> None:
+    async def met(kind: Kind, way: Way, chat: int) -> None:
         delivery = kind.to(chat)
         tg.say(chat, "question")
         fault = way.plan(tg, lambda params: params.get("chat_id") == chat and kind.word in params.get("text", ""))
@@ -111,27 +116,31 @@ async def test_no_words_are_doubled(tg: FakeTelegram, channel: TelegramChannel, 
         await outbox.put(Delivery(f"telegram:7:{chat}:2", f"telegram:{chat}", delivery.address, "behind it"))
         lost = way.landed is None and not kind.edits
         said = [word for word in kind.text.split() if not lost or word == "first"]
-        assert words(tg, chat) == [*said, "behind", "it"], way
+        assert words(tg, chat) == [*said, "behind", "it"], (kind, way)
         unknown = [line[2] for line in book.sent_of(delivery.input_id)]
-        assert unknown == [*([False] if kind.word == "second" else []), not kind.edits and way.landed is not False], way
-        assert fault.hits == 1, way
+        assert unknown == [*([False] if kind.word == "second" else []), not kind.edits and way.landed is not False], (kind, way)
+        assert fault.hits == 1, (kind, way)
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        for chat, way in enumerate(WAYS, 42):
-            group.create_task(met(way, chat))
+        for chat, (kind, way) in enumerate(product(kinds(streaming), WAYS), 42):
+            group.create_task(met(kind, way, chat))
     await outbox.close()
 
 
-async def test_a_connection_that_is_refused_is_tried_again(tg: FakeTelegram, channel: TelegramChannel, kind: Kind) -> None:
+async def test_a_connection_that_is_refused_is_tried_again(tg: FakeTelegram, channel: TelegramChannel, streaming: str) -> None:
     """Until the network is back; then all of it is there, once."""
-    tg.say(42, "question")
-    await tg.stop()
     book = Book()
     outbox = Outbox({"telegram": channel}, book, spread=lambda: 0.0)
-    done = outbox.put(kind.to(42))
-    await until(lambda: outbox.repeats()["telegram"])
+    chats = dict(enumerate(kinds(streaming), 42))
+    for chat in chats:
+        tg.say(chat, "question")
+    await tg.stop()
+    done = [outbox.put(kind.to(chat)) for chat, kind in chats.items()]
+    await until(lambda: outbox.repeats()["telegram"] >= len(done))
     await tg.start()
-    await asyncio.wait_for(done, 20)
-    assert words(tg, 42) == kind.text.split()
-    assert not any(line[2] for line in book.sent_of("telegram:7:42:1"))
+    async with asyncio.timeout(20):
+        await asyncio.gather(*done)
+    for chat, kind in chats.items():
+        assert words(tg, chat) == kind.text.split()
+        assert not any(line[2] for line in book.sent_of(f"telegram:7:{chat}:1"))
     await outbox.close()
