@@ -68,7 +68,7 @@ GONE = {
 @BOTH
 async def test_a_chat_that_is_gone_costs_nobody_else(daemon: Daemon, tg: FakeTelegram, model: FakeModel, streaming: str) -> None:
     """B21: in whichever way it is gone, for an answer that was growing, a short one, a long one and a command: at most two calls for it;
-    another chat has its answer; whoever comes back is answered."""
+    one warning names the place; another chat has its answer; whoever comes back is answered."""
     gate = asyncio.Event()
     replies(model, {"long": says("word " * 3000), "growing": slow("One ", "word " * 3000, gate)})
     ways = [(question, way) for question in ("growing", "short", "long", "/status") for way in GONE]
@@ -100,6 +100,8 @@ async def test_a_chat_that_is_gone_costs_nobody_else(daemon: Daemon, tg: FakeTel
         assert len(seen) == left[chat] + 1, case
         assert len([call for call in tg.calls[calls:] if call.chat == chat and not call.ok]) <= 2, case
     assert await daemon.stop() == 0
+    warned = [line for line in daemon.text().splitlines() if "may not speak here" in line]
+    assert all(sum(f'"chat":"{chat}"' in line.replace(" ", "") for line in warned) == 1 for chat in chats), warned
     assert "Traceback" not in daemon.text()
 
 
