@@ -107,9 +107,11 @@ def test_lone_surrogates_cost_no_message(tg: FakeTelegram) -> None:
         {},
     ],
 )
-def test_general_and_reply_chains_have_no_thread(tg: FakeTelegram, fields: Json) -> None:
-    """B06, B07, B08: a thread id that is not a topic's, or General's, is none: one group, one place."""
-    tg.chat(FORUM, is_forum=True)
+@pytest.mark.parametrize("is_forum", [True, False])
+def test_general_and_reply_chains_have_no_thread(tg: FakeTelegram, fields: Json, is_forum: bool) -> None:
+    """B06, B07, B08: a thread id that is not a topic's, or General's, is none, in a forum and in any other group: one group, one place."""
+    if is_forum:
+        tg.chat(FORUM, is_forum=True)
     found = inbound(tg.message(FORUM, "@OurBot hi", **fields))
     assert found is not None
     assert found.address == Address("telegram", "-1001")
