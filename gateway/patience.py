@@ -1,8 +1,9 @@
 """Says after two seconds that a command waits for the answer ahead of it. Called by `gateway.runner`.
 
 The word is no answer and nothing that must arrive, so it is on no record of its own: it is shown as a growing answer is, in a message that
-is put down in the journal while it is empty, and what the command has to say takes its place there. So a kill doubles nothing, and where a
-channel shows no growing answers there is the typing sign instead.
+is put down in the journal while it is empty, and that goes when the command has said what it has to say (not in its place: what it waits
+for may be sent behind the word). So a kill doubles nothing. Where a channel shows no growing answers there is the typing sign instead, and
+who came with a ticket sees that the bot thinks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Patience:
     def begin(self, pending: Pending) -> None:
         """It waits from now on."""
         command = find(pending.text)
-        if command is not None and command[0].name in COMMANDS and pending.reply is None:
+        if command is not None and command[0].name in COMMANDS and pending.reply is None and not pending.input.inbound.ticket:
             later = asyncio.get_running_loop().call_later
             self._timers[pending.input.inbound.id] = later(SECONDS, self._show, pending)
 
@@ -49,7 +50,6 @@ class Patience:
     def _show(self, pending: Pending) -> None:
         inbound = pending.input.inbound
         self._timers.pop(inbound.id, None)
-        reply_to = inbound.ticket or inbound.reply_to
-        stream = self._outbox.stream(inbound.address, inbound.id, direct=inbound.direct, reply_to=reply_to, placed=dict(pending.placed))
+        stream = self._outbox.stream(inbound.address, inbound.id, direct=inbound.direct, placed=dict(pending.placed), aside=True)
         stream.show(WAITS)
         self._shown[inbound.id] = stream

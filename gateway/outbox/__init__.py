@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from channels.base import Address, Channel
-from gateway.outbox.delivery import MARK, PLACEHOLDER, Brake, Delivery, Ledger, Slots
+from gateway.outbox.delivery import ASIDE, MARK, PLACEHOLDER, Brake, Delivery, Ledger, Slots
 from gateway.outbox.lane import Job, Lane
 from gateway.outbox.pace import Pace
 from gateway.outbox.stream import Stream
@@ -61,13 +61,22 @@ class Outbox:
     # ------------------------------------------------------------------------------------------------------------------ what goes in
 
     def stream(
-        self, address: Address, input_id: str, *, direct: bool = True, reply_to: str = "", placed: Mapping[int, str] | None = None
+        self,
+        address: Address,
+        input_id: str,
+        *,
+        direct: bool = True,
+        reply_to: str = "",
+        placed: Mapping[int, str] | None = None,
+        aside: bool = False,
     ) -> Stream:
         """An answer begins to grow. It ends with `put(delivery, stream)` or `Stream.abandon`, one of which must be called; until then the
-        chat sees the typing sign, and the text where the channel streams. `placed`: messages that an earlier life placed for this input."""
+        chat sees the typing sign, and the text where the channel streams. `placed`: messages that an earlier life placed for this input.
+        `aside`: it is no beginning of what will be said; its message goes when that is said."""
         earlier = self._stream_of(address, input_id)
         slots = earlier.slots if earlier is not None else Slots(placed=dict(placed or {}))
-        stream = Stream(address, input_id, reply_to, slots, asyncio.get_running_loop().time(), lambda: self._wake(address))
+        now = asyncio.get_running_loop().time()
+        stream = Stream(address, input_id, reply_to, slots, now, lambda: self._wake(address), first=ASIDE if aside else 0)
         if self._closed:
             stream.ended = True
         else:

@@ -18,6 +18,8 @@ from channels.split import split
 
 PLACEHOLDER = Piece(BEGUN)
 """What a streamed answer's message holds until words go into it by edit."""
+ASIDE = 1000
+"""The number of a message that is no piece of what will be said, and goes when that is said: no text has as many pieces."""
 TAKEN_BACK = Piece("(stopped)")
 """What is said of an answer that was taken back before a word of it was out, where something must be said."""
 MARK = Piece("·")

@@ -20,7 +20,7 @@ from functools import partial
 import structlog
 
 from channels.base import TICKET, Button, Gone, Lost, Piece, Refused, Unknown
-from gateway.outbox.delivery import MARK, PLACEHOLDER, TAKEN_BACK, Brake, Delivery, Slots, as_written, nonce, plain, reference
+from gateway.outbox.delivery import ASIDE, MARK, PLACEHOLDER, TAKEN_BACK, Brake, Delivery, Slots, as_written, nonce, plain, reference
 from gateway.outbox.wire import Stopped, Wire
 
 log = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ class Final:
         self._wire, self._delivery, self._slots, self._brake = wire, delivery, slots, brake
         self._channel, self._address = wire.channel, delivery.address
         # A reply goes out in one call, unless it takes the place of an answer that is already visible.
-        self._placing = wire.channel.streams and (delivery.answer is not None or bool(slots.taken()))
+        self._placing = wire.channel.streams and (delivery.answer is not None or any(number < ASIDE for number in slots.taken()))
         self._since = delivery.since
         """0.0: it is certain that what comes next was not sent by an earlier life of the process."""
         self._log = log.bind(channel=delivery.address.channel, input=delivery.input_id)

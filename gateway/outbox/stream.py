@@ -29,8 +29,11 @@ class Stream:
     Every call of the outer half is O(1) and never awaits: text is joined and rendered only when an edit can be sent.
     """
 
-    def __init__(self, address: Address, input_id: str, reply_to: str, slots: Slots, now: float, wake: Callable[[], None]) -> None:
-        self.address, self.input_id, self.reply_to, self.slots = address, input_id, reply_to, slots
+    def __init__(
+        self, address: Address, input_id: str, reply_to: str, slots: Slots, now: float, wake: Callable[[], None], *, first: int = 0
+    ) -> None:
+        """`first`: the number of its first piece."""
+        self.address, self.input_id, self.reply_to, self.slots, self.first = address, input_id, reply_to, slots, first
         self.ended = False
         """Its final is put, or it is abandoned: no more intermediate edits, no more typing."""
         self.gone = ""
@@ -99,7 +102,7 @@ class Stream:
             self._parts = [text]
             self._dirty = False
             self._pieces = render(text)
-        for number, piece in enumerate(self._pieces):
+        for number, piece in enumerate(self._pieces, self.first):
             if number not in self.slots.placed:
                 self._moving = True
                 return Move(number, None)
