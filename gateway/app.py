@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +48,7 @@ from gateway.metrics import Damage, Metrics
 from gateway.operations import Operations
 from gateway.outbox import Outbox
 from gateway.outbox.counted import counted
+from gateway.overtime import end_by_force, end_without_threads
 from gateway.overview import Overview
 from gateway.power import PowerLog, begin
 from gateway.pulse import Farewell, Pulse
@@ -58,7 +60,7 @@ from gateway.sessions import SessionManager
 from gateway.store.base import SessionLog
 from gateway.supervisor import Supervisor
 from gateway.takeover import Takeover, model
-from gateway.tasks import Tasks
+from gateway.tasks import Restarts, Tasks
 from gateway.turn import run as ask
 from gateway.words import counted as quantity
 from gateway.writer import Writer
@@ -67,6 +69,8 @@ log = structlog.get_logger(__name__)
 
 CALM = 60.0
 """Seconds between two looks at what still has to be done before a daemon without input ends."""
+MOMENT = 1.0
+"""Seconds that each part has to close when the budget is used up."""
 FIRST_CONTACT = 10.0
 """Seconds that the start waits for the networks' first word; after that the daemon counts as started and goes on trying."""
 
@@ -128,8 +132,9 @@ class Daemon:
         folder = config.data_dir
         options = config.sessions
         self.metrics = Metrics()
+        self.restarts = Restarts(self.metrics.restarts)
         damage = self.metrics.damage
-        self.writer = Writer(PowerLog(folder) if options.durability == "power" else None)
+        self.writer = Writer(PowerLog(folder) if options.durability == "power" else None, self.restarts)
         self.inbox = Inbox(folder / "journal", self.writer, clock=time.time, damage=damage)
         self.store = open_store(folder, self.writer, damage)
         self.sessions = SessionManager(
@@ -152,8 +157,8 @@ class Daemon:
             )
             for name, settings in config.channels.items()
         }
-        counting = {name: counted(channel, self.metrics) for name, channel in self.channels.items()}
-        self.outbox = Outbox(counting, JournalLedger(self.inbox, self.sessions))
+        counting = {name: counted(channel, self.metrics, self.restarts) for name, channel in self.channels.items()}
+        self.outbox = Outbox(counting, JournalLedger(self.inbox, self.sessions), restarts=self.restarts)
         admins = GroupAdmins(self.channels, self.access, time.monotonic)
         key = key_name(os.environ, config.backend.api_key)
         self.watch = Watch(self.backend, address=config.backend.address, key=key)
@@ -170,6 +175,7 @@ class Daemon:
             slots=config.backend.max_concurrent_turns,
             heard=self.watch.heard,
             metrics=self.metrics,
+            restarts=self.restarts,
         )
         self.router = Router(
             channels=self.channels,
@@ -187,7 +193,8 @@ class Daemon:
             metrics=self.metrics,
         )
         self.supervisors = [
-            Supervisor(channel, self.router.accept, MENU, secret=token_name(os.environ, name)) for name, channel in self.channels.items()
+            Supervisor(channel, self.router.accept, MENU, secret=token_name(os.environ, name), restarts=self.restarts)
+            for name, channel in self.channels.items()
         ]
         self.disk = DiskWatch(folder)
         self.retention = Retention(config.retention, folder, self.sessions, self.inbox, self.metrics)
@@ -200,6 +207,7 @@ class Daemon:
             runners=self.runners,
             router=self.router,
             outbox=self.outbox,
+            restarts=self.restarts,
         )
         self._takeover = Takeover(
             config,
@@ -223,7 +231,7 @@ class Daemon:
         )
         self._farewell = Farewell(left=lambda: self._deadline - time.monotonic())
         self._deadline = math.inf
-        self._tasks = Tasks()
+        self._tasks = Tasks(self.restarts)
         self._reading: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
         self._denied: ConfigError | None = None
@@ -282,11 +290,11 @@ class Daemon:
         if left:
             log.info("going on with what was left", inputs=len(left))
         await self.router.resume(left)
-        self._tasks.start(self.watch.run(), name="backend watch")
+        self._tasks.keep(self.watch.run, "backend watch")
         self._closers.append(self.disk.close)
-        self._tasks.start(self.disk.run(), name="disk watch")
+        self._tasks.keep(self.disk.run, "disk watch")
         self._closers.append(self.retention.close)
-        self._tasks.start(self.retention.run(), name="retention")
+        self._tasks.keep(self.retention.run, "retention")
         self._reading = [
             asyncio.create_task(supervisor.run(), name=f"channel {supervisor.channel.name}") for supervisor in self.supervisors
         ]
@@ -347,7 +355,7 @@ class Daemon:
     def _ready(self) -> None:
         sdnotify.notify(sdnotify.READY, sdnotify.status(self.overview.line()))
         self._started = True
-        self._tasks.start(self.pulse.run(), name="pulse")
+        self._tasks.keep(self.pulse.run, "pulse")
         if self.config.demo:
             print(WELCOME.format(link=self._link()), flush=True)
         elif "web" in self.channels and self._page and sys.stdout.isatty():
@@ -428,22 +436,26 @@ class Daemon:
         waits(lambda: some(self.runners.turns(), "answer under way", "answers under way"))
         cut = await self.runners.settle(left(0.7))
         waits(lambda: "what was cut to be put on record")
-        await self.runners.close()
-        await self.router.close()
-        await self.disk.fresh()  # a delivery that cannot be put on record is waited for
+        hanging = await self.runners.close(max(MOMENT, left(0.8)))
+        hanging += await self.router.close(max(MOMENT, left(0.8)))
+        with suppress(TimeoutError):  # a delivery that cannot be put on record is waited for
+            await asyncio.wait_for(self.disk.fresh(), max(MOMENT, left(0.8)))
         waits(self._sends)
         unsent = await self.outbox.drain(left(0.9))
-        await self.outbox.close()
-        await self._tasks.close()
+        hanging += await self.outbox.close(max(MOMENT, left(0.95)))
+        hanging += await self._tasks.close(max(MOMENT, left(0.95)))
         for close in reversed(self._closers):
             waits(partial(getattr, close, "__qualname__", ""))
             try:
-                await asyncio.wait_for(close(), max(1.0, left()))
+                await asyncio.wait_for(close(), max(MOMENT, left()))
+            except TimeoutError:
+                hanging += 1
+                log.error("does not close", what=getattr(close, "__qualname__", repr(close)))
             except Exception:
                 log.exception("cannot close", what=getattr(close, "__qualname__", repr(close)))
         self._closers.clear()
         if self._started:
-            log.info("stopped", turns_cut=cut, unsent=unsent, seconds=round(time.monotonic() - began, 1))
+            log.info("stopped", turns_cut=cut, unsent=unsent, hanging=hanging, seconds=round(time.monotonic() - began, 1))
 
     def _reads(self) -> str:
         """Which channels have not ended to read yet."""
@@ -519,7 +531,7 @@ def _span(seconds: float) -> str:
 
 
 def main(config: Config) -> int:
-    """Run the daemon; the exit code. Raises StartError and ConfigErrors."""
+    """Run the daemon; the exit code. Raises StartError and ConfigErrors. May end the process, where threads hang that Python waits for."""
     return asyncio.run(_run(config))
 
 
@@ -542,5 +554,7 @@ async def _run(config: Config) -> int:
         await daemon.start()
         await daemon.serve()
     finally:
+        end_by_force(float(daemon.config.shutdown.budget))
         await daemon.stop()
+    end_without_threads(0)
     return 0

@@ -15,6 +15,7 @@ from gateway.metrics import Metrics
 from gateway.outbox import Stream
 from gateway.running import Model, Running, unless_cancelled
 from gateway.session import Session
+from gateway.tasks import Restarts
 from gateway.turn import Asking, Outcome
 from gateway.window import TooLong, build
 
@@ -27,9 +28,9 @@ BROKEN_OFF = "Something went wrong in here. The answer is not complete."
 class Questions:
     """`model` may be replaced at any time; a turn goes on with the one that it began with."""
 
-    def __init__(self, model: Model, asking: Asking, heard: Callable[[Outcome], None], metrics: Metrics) -> None:
+    def __init__(self, model: Model, asking: Asking, heard: Callable[[Outcome], None], metrics: Metrics, restarts: Restarts) -> None:
         self.model = model
-        self._asking, self._heard, self._metrics = asking, heard, metrics
+        self._asking, self._heard, self._metrics, self._restarts = asking, heard, metrics, restarts
 
     async def ask(self, session: Session, running: Running, stream: Stream, *, names: bool) -> Outcome | None:
         """What came of it, counted; None where the turn was stopped before a word was said."""
@@ -64,6 +65,7 @@ class Questions:
                 text = "".join(said)
                 if running.stopped() and running.asking.cancelled():
                     return Outcome(text=text, interrupted=True, note=STOPPED) if text.strip() else None
+                self._restarts.note("turn", type(error).__name__)
                 log.error("the model's adapter failed", backend=model.backend.name, key=str(session.key), exc_info=error)
                 return Outcome(text=text, interrupted=True, note=f"({BROKEN_OFF})") if text.strip() else Outcome(failed=BROKEN)
             finally:
@@ -78,8 +80,12 @@ class Questions:
                 self._metrics.first_token.observe(asyncio.get_running_loop().time() - began)
             said.append(text)
             stream.grow(text)
+            now = asyncio.get_running_loop().time()
+            if now > (alarm.when() or 0.0) - 0.9 * model.patience:  # not for every word
+                alarm.reschedule(now + model.patience)
 
-        return await self._asking(model.backend, request, on_text=grow, max_chars=model.max_chars)
+        async with asyncio.timeout(model.patience) as alarm:
+            return await self._asking(model.backend, request, on_text=grow, max_chars=model.max_chars)
 
     def _count(self, outcome: Outcome | None, began: float) -> None:
         if outcome is None or outcome.note == STOPPED:

@@ -116,6 +116,12 @@ class Metrics:
         self.flood = Counter("parlour_flood_wait_seconds_total", "Seconds that a network asked us to wait.", "channel")
         self.damage = Damage()
         self.loop_delay = Histogram("parlour_event_loop_delay_seconds", "How late the event loop came to a task that was due.", _LOOP)
+        self.restarts = Counter(
+            "parlour_restarts_total",
+            "Parts of the daemon that hung or failed and were started anew: a channel, lane, runner, call, turn, writer, pulse, and the "
+            "watches.",
+            "part",
+        )
         self.reloads = Counter("parlour_config_reloads_total", "Reloads of the config: taken, refused.", "result")
         self.removed = Counter("parlour_retention_removed_total", "What retention has deleted: media, session.", "kind")
         self.freed = Counter("parlour_retention_freed_bytes_total", "Bytes that retention has deleted.")

@@ -24,6 +24,7 @@ from gateway.router import Router
 from gateway.runner import Runners
 from gateway.sessions import SessionManager
 from gateway.supervisor import Supervisor
+from gateway.tasks import Restarts
 from gateway.words import counted
 
 GRACE = 60.0
@@ -45,7 +46,9 @@ class Overview:
         runners: Runners,
         router: Router,
         outbox: Outbox,
+        restarts: Restarts,
     ) -> None:
+        self._restarts = restarts
         self._supervisors, self._watch, self._disk = supervisors, watch, disk
         self._inbox, self._sessions, self._runners, self._router, self._outbox = inbox, sessions, runners, router, outbox
         self._began = time.time()
@@ -60,8 +63,10 @@ class Overview:
                 state=state, problem=problem, last_sign_of_life=None if silence is None else round(silence, 1)
             )
         oldest = self._runners.oldest()
+        stuck = self.stuck()
+        well = all(state.state in _WELL for state in states.values())
         return Health(
-            ready=self._watch.ready and not self._disk.disk.problem and all(state.state in _WELL for state in states.values()),
+            ready=well and self._watch.ready and not stuck and not self._disk.disk.problem,
             channels=states,
             backend=self._watch.told(),
             backend_problem=self._watch.problem,
@@ -73,6 +78,8 @@ class Overview:
             lanes=len(self._outbox),
             unsent=self._outbox.waiting(),
             oldest_waiting=None if oldest is None else round(oldest, 1),
+            restarted=self._restarts.recent(),
+            stuck=stuck,
         )
 
     def line(self) -> str:
@@ -84,6 +91,8 @@ class Overview:
         parts = [", ".join(channels), self._watch.told(), f"{counted(self._runners.turns(), 'turn')}, {self._outbox.waiting()} unsent"]
         if disk := self._disk.said():
             parts.append(f"disk: {disk}")
+        if restarted := self._restarts.recent():
+            parts.append(f"started again: {', '.join(restarted)}")
         return "; ".join(parts)
 
     def stuck(self) -> str:

@@ -137,10 +137,11 @@ class Router:
         """Wait for the commands that are answered past the queue."""
         await self._tasks.settle(timeout)
 
-    async def close(self) -> None:
-        """End what still runs, and start nothing any more of what is yet accepted; it is on record."""
+    async def close(self, timeout: float | None = None) -> int:
+        """End what still runs, and start nothing any more of what is yet accepted; it is on record. At most `timeout` seconds; how much
+        hangs then."""
         self._closed = True
-        await self._tasks.close()
+        return await self._tasks.close(timeout)
 
     @property
     def busy(self) -> int:

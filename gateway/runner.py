@@ -27,7 +27,7 @@ from gateway.outbox import Outbox
 from gateway.patience import Patience
 from gateway.running import Model, Running, unless_cancelled
 from gateway.sessions import SessionManager
-from gateway.tasks import Tasks
+from gateway.tasks import Restarts, Tasks
 from gateway.trials import NORMAL, Times, Trials
 from gateway.turn import Asking, Outcome
 from gateway.work import NOT_STORED, Work
@@ -65,9 +65,11 @@ class Runners:
         heard: Callable[[Outcome], None],
         metrics: Metrics | None = None,
         times: Times = NORMAL,
+        restarts: Restarts | None = None,
     ) -> None:
+        restarts = restarts or Restarts()
         self._outbox, self._metrics = outbox, metrics or Metrics()
-        self._questions = Questions(model, asking, heard, self._metrics)
+        self._questions = Questions(model, asking, heard, self._metrics, restarts)
         self._work = Work(
             house=house,
             inbox=inbox,
@@ -82,7 +84,7 @@ class Runners:
         self.say = self._work.say
         self._gate = Gate(slots)
         self._trials = Trials(self._gate, inbox, times)
-        self._tasks = Tasks()
+        self._tasks = Tasks(restarts)
         self._patience = Patience(outbox)
         self._queues: dict[str, Queue] = {}
         self._closing = False
@@ -129,7 +131,7 @@ class Runners:
         if queue.task is None and not self._closing:
             if pending.attempts:  # it ran when the process died: a /stop or /reset that was left behind it means it
                 queue.running = Running(pending)
-            queue.task = asyncio.create_task(self._drain(key, queue), name=f"runner {key}")
+            queue.task = self._tasks.keep(partial(self._drain, key, queue), f"runner {key}", "runner")
 
     def hold(self, suspects: Sequence[Pending]) -> None:
         """Before anything is added: the daemon died with these at work, and they are to be tried alone. Nobody is worked on before `tried`
@@ -140,7 +142,7 @@ class Runners:
     def tried(self) -> None:
         """All that was left is in the queues: the trials may begin."""
         if self._gate.is_shut:
-            self._tasks.start(self._trials.run(), name="trials")
+            self._tasks.start(self._trials.run(), "trials")
 
     def running(self, key: str) -> Running | None:
         """The input that the key is busy with."""
@@ -161,17 +163,13 @@ class Runners:
             await asyncio.wait(tasks, timeout=timeout)
         return sum(not task.done() for task in tasks)
 
-    async def close(self) -> None:
-        """Cut what runs. It stays `started` in the journal, and the next start goes on with it."""
+    async def close(self, timeout: float | None = None) -> int:
+        """Cut what runs. It stays `started` in the journal, and the next start goes on with it. At most `timeout` seconds; how much hangs
+        then."""
         self._closing = True
         self._gate.close()
         self._patience.close()
-        await self._tasks.close()
-        tasks = [queue.task for queue in self._queues.values() if queue.task]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        return await self._tasks.close(timeout)
 
     async def _drain(self, key: str, queue: Queue) -> None:
         while queue.waiting and (way := await self._may_begin(queue.waiting[0], queue)):

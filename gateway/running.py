@@ -69,6 +69,8 @@ class Model:
     history_messages: int
     history_tokens: int
     max_chars: int
+    patience: float = 1800.0
+    """Seconds without a word after which a turn hangs: its backend has limits of its own, far below."""
 
 
 def unless_cancelled() -> None:

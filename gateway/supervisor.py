@@ -1,4 +1,5 @@
-"""Keeps one channel running: first contact, reading, and again after a failure, with a growing pause and no end.
+"""Keeps one channel running: first contact, reading, and again after a failure, with a growing pause and no end. Hanging is a failure, too:
+a channel knows by when it must have moved (`channels.base.Timed`); one that has not is ended and begun anew.
 
 One of the three borders where any exception is caught. Called by `gateway.app`, which owns the task that `run` is.
 """
@@ -8,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Literal
 
 import structlog
 
 from channels.base import Accept, Channel, ChannelError, CommandInfo, Denied, Retry, Timed
+from gateway.tasks import Restarts
 
 log = structlog.get_logger(__name__)
 
@@ -23,6 +25,14 @@ STEADY = 60.0
 """Seconds of work after which a failure counts as the first one again."""
 START_LIMIT = 600.0
 """Seconds after which a first contact hangs: every request that it is made of has a limit of its own, far below."""
+LOOK = 5.0
+"""Seconds between two looks whether the channel should have moved."""
+GIVE_UP = 30.0
+"""Seconds within which what hangs has to end when it is told to. What does not can only be mended by a restart of the daemon."""
+
+
+class Hangs(Exception):
+    """It has outlasted its own limits."""
 
 
 class Supervisor:
@@ -35,11 +45,13 @@ class Supervisor:
         menu: Sequence[CommandInfo],
         *,
         secret: str = "",
+        restarts: Restarts | None = None,
         spread: Callable[[], float] = random.random,
     ) -> None:
         """`secret`: by which name the operator knows the channel's token."""
         self.channel = channel
-        self._secret = secret
+        self._secret, self._restarts = secret, restarts or Restarts()
+        self._hangs = ""
         self.state: Literal["starting", "up", "down", "stopped", "ended"] = "starting"
         self.problem = ""
         self.contacted = asyncio.Event()
@@ -63,11 +75,11 @@ class Supervisor:
         while True:
             began = self._starting = loop.time()
             try:
-                await self.channel.start(self._menu)
+                await self._watched(self.channel.start(self._menu), self._left_to_start)
                 self._starting = math.inf
                 self._turn("up")
                 self.contacted.set()
-                await self.channel.run(self._accept)
+                await self._watched(self.channel.run(self._accept), self._left)
             except Denied as error:
                 first = not self.contacted.is_set()
                 named = f" (it is {self._secret})" if self._secret and "token" in str(error) else ""
@@ -76,6 +88,10 @@ class Supervisor:
                 if first:
                     raise
                 return
+            except Hangs:
+                log.error("channel hangs, started again", channel=self.channel.name)
+                self._restarts.note(self.channel.name, "it hung")
+                self._turn("down", "it hung")
             except ChannelError as error:
                 self._turn("down", str(error))
                 if isinstance(error, Retry):
@@ -86,6 +102,7 @@ class Supervisor:
                 if task is not None and task.cancelling():
                     raise
                 log.exception("channel failed", channel=self.channel.name)
+                self._restarts.note(self.channel.name, type(error).__name__)
                 self._turn("down", type(error).__name__)
             else:
                 self._turn("ended")
@@ -96,16 +113,35 @@ class Supervisor:
             await asyncio.sleep(pause * (0.75 + self._spread() / 2))
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    async def _watched(self, work: Coroutine[None, None, None], left: Callable[[], float]) -> None:
+        """Do it while `left` says that it has time. Raises Hangs, and whatever the work does."""
+        task = asyncio.create_task(work, name=f"{self.channel.name} at work")
+        try:
+            while not task.done() and left() > 0:
+                await asyncio.wait({task}, timeout=min(LOOK, max(0.1, left())))
+            if task.done():
+                return task.result()
+        finally:
+            task.cancel()
+            while not task.done():
+                await asyncio.wait({task}, timeout=GIVE_UP)
+                self._hangs = "" if task.done() else f"{self.channel.name} hangs and cannot be ended"
+            if not task.cancelled():
+                task.exception()  # whoever waits is told; nobody may be left to
+        raise Hangs
+
+    def _left_to_start(self) -> float:
+        return self._starting + START_LIMIT - asyncio.get_running_loop().time()
+
+    def _left(self) -> float:
+        """Seconds that the channel's step under way still has."""
+        return -1.0 if isinstance(self.channel, Timed) and self.channel.overdue() > 0 else LOOK
+
     def stuck(self) -> str:
-        """What does not move any more past its own limits, "" while all moves. A network that is down is no such thing."""
+        """What only a restart of the daemon can mend, "" while all moves. A network that is down is no such thing."""
         if self._over and self.state not in {"stopped", "ended"}:
             return f"{self.channel.name} is not run any more"
-        waited = asyncio.get_running_loop().time() - self._starting
-        if waited > START_LIMIT:
-            return f"{self.channel.name} has not started for {waited:.0f} s"
-        if self.state == "up" and isinstance(self.channel, Timed) and (late := self.channel.overdue()) > 0:
-            return f"{self.channel.name} should have moved {late:.0f} s ago"
-        return ""
+        return self._hangs
 
     def _turn(self, state: Literal["up", "down", "stopped", "ended"], problem: str = "") -> None:
         """One log line for each change of state, not for each try."""

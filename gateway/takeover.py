@@ -42,6 +42,7 @@ def model(config: Config, backend: Backend) -> Model:
         history_messages=config.sessions.history_messages,
         history_tokens=config.sessions.history_tokens,
         max_chars=config.backend.max_answer_chars,
+        patience=max(1800.0, 5 * (config.backend.first_token_timeout + config.backend.idle_timeout)),
     )
 
 

@@ -14,11 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import aiofiles.os
+import structlog
 
 from channels.failpoints import reach
 from gateway.disk import open_or_create, open_private, write_all
 from gateway.power import PowerLog
+from gateway.tasks import Restarts
 from gateway.threads import Threads
+
+log = structlog.get_logger(__name__)
 
 RETRY = 30.0
 """Seconds until a power log that could not be emptied is tried again."""
@@ -73,8 +77,8 @@ class Writer:
     tried like any other. Done means: with the kernel; with a power log: on the medium.
     """
 
-    def __init__(self, power: PowerLog | None = None) -> None:
-        self._power = power
+    def __init__(self, power: PowerLog | None = None, restarts: Restarts | None = None) -> None:
+        self._power, self._restarts = power, restarts or Restarts()
         self._journal: list[_Append] = []
         self._others: list[_Append] = []
         self._flying: list[_Append] = []
@@ -111,8 +115,35 @@ class Writer:
             return future
         (self._journal if journal else self._others).append(_Append(path, data, create, fence, future))
         if self._task is None:
-            self._task = loop.create_task(self._run(), name="writer")
+            self._begin()
         return future
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="writer")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nothing that was appended is left without a result, whatever ended the task: it is a fault of ours or of the machine (no memory,
+        no thread to be had). What was flying may be on the disk or not, so that its owners look; what waits goes with a new task."""
+        if self._task is not task:
+            return  # it ended in order
+        self._task = None
+        flying, self._flying = self._flying, []
+        for append in flying:
+            if task.cancelled():  # the loop is being torn down
+                append.future.cancel()
+                continue
+            if append.fence is not None:
+                append.fence.broken = True
+            _fail(append.future, OSError(errno.EIO, "the writer failed", str(append.path)))
+        _land(self._now)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("writer failed, started again", appends=len(flying), exc_info=error)
+            self._restarts.note("writer", type(error).__name__)
+            if self._journal or self._others:
+                self._begin()
+                return
+        _land(self._next)
 
     async def flush(self) -> None:
         """Wait until everything that was appended before this call has its result. Costs the same however much that is."""
@@ -137,8 +168,9 @@ class Writer:
         if self._closed:
             return
         self._closed = True
-        if self._task is not None:
-            await asyncio.shield(self._task)
+        while self._task is not None:
+            await asyncio.wait({self._task})
+            await asyncio.sleep(0)
         if self._retiring is not None:
             await asyncio.shield(self._retiring)
         if self._power is not None:
@@ -158,35 +190,28 @@ class Writer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            while batch := [*self._journal, *self._others]:
-                self._flying = batch
-                self._now, self._next = self._next, None
-                self._journal.clear()
-                self._others.clear()
-                groups: dict[Path, _Group] = {}
-                for append in batch:
-                    if append.fence is not None and append.fence.broken:
-                        _fail(append.future, Overtaken(append.path))
-                    elif group := groups.get(append.path):
-                        group.appends.append(append)
-                    else:
-                        groups[append.path] = _Group(append)
-                if groups:
-                    results = await self._write(list(groups.values()), executor=self._thread)
-                    for group, result in zip(groups.values(), results, strict=True):
-                        _settle(group, result)
-                self._flying = []
-                _land(self._now)
-                if self._power is not None and self._power.due and self._retiring is None and loop.time() >= self._retire_at:
-                    self._retiring = loop.create_task(self._retire(self._power), name="power log")
-        finally:
-            self._task = None
-            for append in self._flying:  # none but where the loop is being torn down: nobody waits for ever
-                append.future.cancel()
+        while batch := [*self._journal, *self._others]:
+            self._flying = batch
+            self._now, self._next = self._next, None
+            self._journal.clear()
+            self._others.clear()
+            groups: dict[Path, _Group] = {}
+            for append in batch:
+                if append.fence is not None and append.fence.broken:
+                    _fail(append.future, Overtaken(append.path))
+                elif group := groups.get(append.path):
+                    group.appends.append(append)
+                else:
+                    groups[append.path] = _Group(append)
+            if groups:
+                results = await self._write(list(groups.values()), executor=self._thread)
+                for group, result in zip(groups.values(), results, strict=True):
+                    _settle(group, result)
             self._flying = []
             _land(self._now)
-            _land(self._next)
+            if self._power is not None and self._power.due and self._retiring is None and loop.time() >= self._retire_at:
+                self._retiring = loop.create_task(self._retire(self._power), name="power log")
+        self._task = None
 
     def _write_batch(self, groups: Sequence[_Group]) -> list[int | OSError]:
         """Sync, in the writer's thread: each file's size before the write, or what went wrong."""

@@ -45,6 +45,10 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
         yield "Channel", f"{name}: {', '.join(filter(None, (channel.state, channel.problem, heard)))}"
     if status.page:
         yield "HTTP", status.page
+    if health.stuck:
+        yield "Stuck", health.stuck
+    for part, why in sorted(health.restarted.items()):
+        yield "Restarted", f"{part}, within the last two minutes: {why}"
     yield "Backend", health.backend + (f" ({health.backend_remedy})" if health.backend_remedy else "")
     yield "Turns", f"{health.turns} running, {max(0, status.unfinished - health.turns)} more not finished"
     if health.oldest_waiting is not None:

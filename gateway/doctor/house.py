@@ -125,6 +125,10 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
     else:
         yield wrong("daemon", f"it runs version {status.version}, and {__version__} is installed", "restart it")
     health = status.health
+    if health.stuck:
+        yield wrong("daemon", f"stuck: {health.stuck}", "restart it, and see its log")
+    for part, why in sorted(health.restarted.items()):
+        yield note("daemon", f"{part} was started anew within the last two minutes: {why}", "see its log")
     if health.backend_problem:
         yield wrong("backend", f"the daemon says: {health.backend_problem}", health.backend_remedy or "see the log of both")
     elif health.backend:

@@ -40,6 +40,10 @@ class Health(msgspec.Struct, frozen=True):
     """Messages that wait for a network."""
     oldest_waiting: float | None = None
     """Seconds that the oldest unanswered input waits."""
+    restarted: dict[str, str] = {}
+    """Parts of the daemon that hung or failed within the last two minutes and were started anew, and why."""
+    stuck: str = ""
+    """What does not move and cannot be started anew, "" if nothing: systemd's watchdog is not fed then."""
 
 
 class SetAside(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from gateway.outbox.lane import Job, Lane
 from gateway.outbox.pace import Pace
 from gateway.outbox.stream import Stream
 from gateway.outbox.wire import Records, Wire
+from gateway.tasks import Restarts
 
 __all__ = ["MARK", "PLACEHOLDER", "Delivery", "Ledger", "Outbox", "Sending", "Stream"]
 
@@ -48,8 +49,15 @@ class Outbox:
     """All lanes. Every call but `room`, `drain` and `close` is synchronous and fixes the order when it returns."""
 
     def __init__(
-        self, channels: Mapping[str, Channel], ledger: Ledger, *, lane_limit: int = 100, spread: Callable[[], float] = random.random
+        self,
+        channels: Mapping[str, Channel],
+        ledger: Ledger,
+        *,
+        lane_limit: int = 100,
+        restarts: Restarts | None = None,
+        spread: Callable[[], float] = random.random,
     ) -> None:
+        self._restarts = restarts or Restarts()
         self._channels, self._ledger, self._limit, self._spread = channels, ledger, lane_limit, spread
         self._lanes: dict[Address, Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,16 +185,18 @@ class Outbox:
             pass
         return self.waiting()
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None) -> int:
         """Cut what is left; it is on record, and the next start goes on with it. After this neither channels nor the ledger are called.
-        Safe to call twice."""
+        Safe to call twice. At most `timeout` seconds; how many lanes and records hang then, on a disk that does not answer."""
         self._closed = True
         lanes, tasks = list(self._lanes.values()), set(self._tasks)
         for task in tasks:
             task.cancel()
+        began = asyncio.get_running_loop().time()
+        hanging = 0
         if tasks:
-            await asyncio.wait(tasks)
-        await self._records.settle()
+            hanging = len((await asyncio.wait(tasks, timeout=timeout))[1])
+        hanging += await self._records.settle(None if timeout is None else max(0.0, timeout - (asyncio.get_running_loop().time() - began)))
         for lane in lanes:
             for job in lane.jobs:
                 job.done.cancel()
@@ -195,6 +205,7 @@ class Outbox:
                 stream.ended = True
         self._lanes.clear()
         self._changed()
+        return hanging
 
     # ---------------------------------------------------------------------------------------------------------------------- the lanes
 
@@ -205,7 +216,7 @@ class Outbox:
             name = f"{address.chat}/{address.thread}" if pace.pacing.apart and address.thread else address.chat
             chat = pace.join(name, direct=direct)
             wire = Wire(address, self._channels[address.channel], self._ledger, pace, chat, self._records, self._spread, self._changed)
-            lane = self._lanes[address] = Lane(wire, settled=self._changed, ended=self._ended)
+            lane = self._lanes[address] = Lane(wire, settled=self._changed, ended=self._ended, restarts=self._restarts)
             lane.still = self._draining
             self._tasks.add(lane.task)
             lane.task.add_done_callback(self._over)
@@ -218,7 +229,7 @@ class Outbox:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("lane broke", task=task.get_name(), exc_info=error)  # what is in it stays on record until the next start
+            log.error("lane broke", task=task.get_name(), exc_info=error)
 
     def _wake(self, address: Address) -> None:
         if lane := self._lanes.get(address):

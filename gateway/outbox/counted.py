@@ -4,14 +4,19 @@ know; whatever else a channel has is its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar, cast
+
+import structlog
 
 from channels.base import Address, Button, Channel, Denied, Gone, Lost, NotSent, Piece, Refused, Rejected, Retry, Unknown
 from channels.failpoints import reach
 from gateway.metrics import Metrics
+from gateway.tasks import Restarts
 
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 
 _RESULTS: tuple[tuple[type[Exception], str], ...] = (
     (Retry, "retry"),
@@ -26,17 +31,21 @@ _RESULTS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def counted(channel: Channel, metrics: Metrics) -> Channel:
+LIMIT = 900.0
+"""Seconds. Far above what a channel's own limits come to, attachments and a group that moves from id to id included."""
+
+
+def counted(channel: Channel, metrics: Metrics, restarts: Restarts | None = None) -> Channel:
     """The channel, counting."""
     for call in ("send", "edit"):
         metrics.calls.add(channel.name, call, "ok", by=0)
     metrics.flood.add(channel.name, by=0)
-    return cast("Channel", _Counted(channel, metrics))
+    return cast("Channel", _Counted(channel, metrics, restarts or Restarts()))
 
 
 class _Counted:
-    def __init__(self, channel: Channel, metrics: Metrics) -> None:
-        self._channel, self._metrics = channel, metrics
+    def __init__(self, channel: Channel, metrics: Metrics, restarts: Restarts) -> None:
+        self._channel, self._metrics, self._restarts = channel, metrics, restarts
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._channel, name)
@@ -58,7 +67,7 @@ class _Counted:
         if call != "typing":
             reach(f"{call} before", name)
         try:
-            result = await answer
+            result = await self._limited(answer)
         except Exception as error:
             self._metrics.calls.add(name, call, next(word for kind, word in _RESULTS if isinstance(error, kind)))
             if isinstance(error, Retry):
@@ -68,3 +77,17 @@ class _Counted:
             reach(f"{call} after", name)
         self._metrics.calls.add(name, call, "ok")
         return result
+
+    async def _limited(self, answer: Awaitable[T]) -> T:
+        """Every channel has limits of its own for what it does on the network; a call that outlasts them all must not hold its lane for
+        ever. What became of it nobody knows."""
+        alarm = asyncio.timeout(LIMIT)
+        try:
+            async with alarm:
+                return await answer
+        except TimeoutError:
+            if not alarm.expired():
+                raise
+            self._restarts.note("call", f"{self._channel.name} did not return")
+            log.error("call did not return", channel=self._channel.name, seconds=LIMIT)
+            raise Unknown("the call did not return") from None

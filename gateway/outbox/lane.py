@@ -24,6 +24,7 @@ from gateway.outbox.final import Final
 from gateway.outbox.pace import backoff, come
 from gateway.outbox.stream import Move, Stream
 from gateway.outbox.wire import Wire
+from gateway.tasks import Restarts, kept
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +53,7 @@ class Job:
 class Lane:
     """`ended(lane)` is called once, synchronously, when it has nothing left to do and to remember; after that it takes nothing more."""
 
-    def __init__(self, wire: Wire, *, settled: Callable[[], None], ended: Callable[[Lane], None]) -> None:
+    def __init__(self, wire: Wire, *, settled: Callable[[], None], ended: Callable[[Lane], None], restarts: Restarts) -> None:
         self.wire = wire
         self.jobs: deque[Job] = deque()
         self.streams: list[Stream] = []
@@ -63,7 +64,8 @@ class Lane:
         self._wake = asyncio.Event()
         self._slot: float | None = None
         self._typing_failed = False
-        self.task = asyncio.create_task(self._run(), name=f"lane {wire.address.channel} {wire.address.chat} {wire.address.thread}")
+        name = f"lane {wire.address.channel} {wire.address.chat} {wire.address.thread}"
+        self.task = asyncio.create_task(kept(self._run, name, "lane", restarts), name=name)
 
     # ------------------------------------------------------------------------------------------------------------- for the outbox
 

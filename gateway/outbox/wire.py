@@ -46,12 +46,16 @@ class Records:
         if not future.cancelled():
             future.exception()  # whoever waits is told; nobody may be left to
 
-    async def settle(self) -> None:
-        """Wait for those that began."""
+    async def settle(self, timeout: float | None = None) -> int:
+        """Wait for those that began, at most `timeout` seconds; how many have not ended."""
         while self._under_way:
-            for result in await asyncio.gather(*self._under_way, return_exceptions=True):
-                if isinstance(result, Exception):
-                    log.warning("not recorded", error=type(result).__name__)
+            done, left = await asyncio.wait(self._under_way, timeout=timeout)
+            for one in done:
+                if not one.cancelled() and (error := one.exception()) is not None:
+                    log.warning("not recorded", error=type(error).__name__)
+            if left:
+                return len(left)
+        return 0
 
 
 class Wire:

@@ -9,7 +9,9 @@ import pytest
 import structlog
 
 from channels.base import Accept, CommandInfo, Denied, Inbound, NotSent, Retry, Unknown
-from gateway.supervisor import LONGEST_PAUSE, START_LIMIT, STEADY, Supervisor
+from gateway.metrics import Metrics
+from gateway.supervisor import GIVE_UP, LONGEST_PAUSE, LOOK, START_LIMIT, STEADY, Supervisor
+from gateway.tasks import Restarts
 from tests.gateway.outbox_net import Net
 
 pytestmark = [pytest.mark.looptime, pytest.mark.asyncio]
@@ -139,43 +141,86 @@ async def test_a_network_that_is_down_is_not_a_dead_channel() -> None:
 
 
 class Hung(Moody):
-    """A channel whose first contact never ends."""
+    """A channel that hangs: in its first contact, or reading; where it is `deaf`, also when it is told to end."""
+
+    def __init__(self, where: str, *, deaf: bool = False) -> None:
+        super().__init__((None, 0.0))
+        self.where, self.deaf = where, deaf
+        self.late = 0.0
+        self.ended = asyncio.Event()
 
     async def start(self, menu: Sequence[CommandInfo]) -> None:
-        await asyncio.Event().wait()
+        self.starts.append(asyncio.get_running_loop().time())
+        await self._hang("start")
 
+    async def run(self, accept: Accept) -> None:
+        await self._hang("run")
 
-async def test_a_first_contact_without_end_is_told() -> None:
-    """Each request in it has a limit of its own: one that outlasts all of them hangs."""
-    running = supervisor(Hung())
-    task = asyncio.create_task(running.run())
-    await asyncio.sleep(START_LIMIT - 1)
-    assert running.stuck() == ""
-    await asyncio.sleep(2)
-    assert running.stuck() == f"net has not started for {START_LIMIT + 1:.0f} s"
-    task.cancel()
-    await asyncio.wait({task})
-
-
-class Late(Moody):
-    """A channel that knows by when it must have moved."""
-
-    late = 0.0
+    async def _hang(self, where: str) -> None:
+        while where == self.where:
+            try:
+                await self.ended.wait()
+                return
+            except asyncio.CancelledError:
+                if not self.deaf:
+                    raise
 
     def overdue(self) -> float:
         return self.late
 
 
-async def test_a_channel_that_reads_and_does_not_move_is_told() -> None:
-    """By its own limits, and while it is up alone: what it says between two runs is of the past."""
-    channel = Late((None, 50.0), (None, NotSent("x")), (None, 50.0))
-    running = supervisor(channel)
+async def test_a_first_contact_that_hangs_is_begun_anew() -> None:
+    """Each request in it has a limit of its own: one that outlasts all of them hangs. Counted, told, and nothing for the watchdog."""
+    metrics = Metrics()
+    restarts = Restarts(metrics.restarts)
+    channel = Hung("start")
+    running = Supervisor(channel, accept, [], restarts=restarts, spread=lambda: 0.5)
     task = asyncio.create_task(running.run())
-    await asyncio.sleep(1)
-    assert running.stuck() == ""
+    await asyncio.sleep(START_LIMIT - 1)
+    assert (len(channel.starts), running.state) == (1, "starting")
+    await asyncio.sleep(10)
+    assert len(channel.starts) == 2
+    assert (running.state, running.problem, running.stuck()) == ("down", "it hung", "")
+    assert metrics.restarts.values == {("net",): 1}
+    channel.where = ""
+    channel.ended.set()
+    await asyncio.wait({task})
+    assert running.state == "ended"
+
+
+async def test_a_channel_that_reads_and_does_not_move_is_begun_anew() -> None:
+    """By its own limits, and again and again, with pauses that grow; as soon as it moves it is up."""
+    channel = Hung("run")
+    running = Supervisor(channel, accept, [], spread=lambda: 0.5)
+    task = asyncio.create_task(running.run())
+    await asyncio.sleep(1000)
+    assert (len(channel.starts), running.state) == (1, "up")
     channel.late = 7.0
-    assert running.stuck() == "net should have moved 7 s ago"
-    await asyncio.sleep(49.5)
-    assert (running.state, running.stuck()) == ("down", "")
+    await asyncio.sleep(LOOK + 8)
+    assert len(channel.starts) >= 3
+    channel.late = 0.0
+    await asyncio.sleep(60)
+    assert running.state == "up"
+    starts = len(channel.starts)
+    await asyncio.sleep(1000)
+    assert (len(channel.starts), running.stuck()) == (starts, "")
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_what_hangs_and_cannot_be_ended_is_the_watchdogs() -> None:
+    """There are never two of it: it is not begun anew before it has ended, and only a restart of the daemon can bring that about."""
+    channel = Hung("run", deaf=True)
+    running = Supervisor(channel, accept, [], spread=lambda: 0.5)
+    task = asyncio.create_task(running.run())
+    await asyncio.sleep(10)
+    channel.late = 7.0
+    await asyncio.sleep(LOOK + GIVE_UP + 1)
+    assert running.stuck() == "net hangs and cannot be ended"
+    assert len(channel.starts) == 1
+    channel.deaf, channel.late = False, 0.0
+    channel.ended.set()
+    await asyncio.wait({task}, timeout=60)
+    assert running.stuck() == ""
     task.cancel()
     await asyncio.wait({task})

@@ -1,0 +1,183 @@
+"""What hangs or dies without a word of its own is noticed, goes on or begins anew, and loses nothing: a call, a turn, a lane, the writer,
+the end itself. Channels are in `test_supervisor`, the tasks of the daemon in `test_tasks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from channels.base import Channel
+from gateway.asking import BROKEN, BROKEN_OFF
+from gateway.metrics import Metrics
+from gateway.outbox import Delivery, Outbox
+from gateway.outbox.counted import LIMIT, counted
+from gateway.power import PowerLog
+from gateway.tasks import Restarts
+from gateway.writer import Fence, Writer
+from tests.gateway.core import Core
+from tests.gateway.outbox_net import CHAT, HANG, Book, Net
+
+
+def told() -> tuple[Metrics, Restarts]:
+    metrics = Metrics()
+    return metrics, Restarts(metrics.restarts)
+
+
+def reply(text: str, input_id: str) -> Delivery:
+    return Delivery(input_id, "net:1", CHAT, text)
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- calls
+
+
+@pytest.mark.looptime
+async def test_a_call_that_never_returns_holds_its_lane_no_longer_than_it_may() -> None:
+    """A send past every limit of its channel: its outcome is unknown, so that it is not repeated; what waits behind it goes out."""
+    metrics, restarts = told()
+    net = Net()
+    net.fail("send", HANG)
+    outbox = Outbox({"net": counted(net, metrics, restarts)}, book := Book(), spread=lambda: 0.0)
+    first, second = outbox.put(reply("one", "i1")), outbox.put(reply("two", "i2"))
+    await asyncio.sleep(LIMIT - 1)
+    assert not first.done()
+    await asyncio.wait({first, second}, timeout=5)
+    assert (first.done(), second.done()) == (True, True)
+    assert net.visible() == ["two"]
+    assert book.sent_of("i1") == [((0, 3), (), True)]
+    assert metrics.restarts.values == {("call",): 1}
+    assert metrics.calls.values["net", "send", "unknown"] == 1
+    await outbox.close()
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- turns
+
+
+async def test_a_turn_that_hangs_is_ended_and_the_next_one_runs(tmp_path: Path) -> None:
+    """A model's adapter that neither speaks nor gives up: what was said is kept, the person is told, the chat goes on. Each word counts as
+    a sign of life."""
+    async with Core(tmp_path) as core:
+        core.runners.model = dataclasses.replace(core.runners.model, patience=0.15)
+        never = asyncio.Event()
+        core.model.then(never)
+        assert await core.ask("one") == BROKEN
+        core.model.then("so far", never)
+        assert BROKEN_OFF in await core.ask("two")
+        assert core.seen()[-1].startswith("so far")
+        assert core.model.open == 0
+        assert await core.ask("three") == "Heard: three"
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- lanes
+
+
+class Odd:
+    """A channel of which something cannot be asked, so many times."""
+
+    def __init__(self, net: Net, faults: int) -> None:
+        self._net, self._faults = net, faults
+
+    def __getattr__(self, name: str) -> object:
+        if name == "streams" and self._faults:
+            self._faults -= 1
+            raise KeyError(name)
+        return getattr(self._net, name)
+
+
+@pytest.mark.looptime
+async def test_a_lane_that_breaks_goes_on() -> None:
+    """A fault of ours outside of any delivery: the lane's task begins anew with what it had, and nothing is lost or said twice."""
+    metrics, restarts = told()
+    net = Net()
+    channel: Channel = Odd(net, 3)  # type: ignore[assignment]
+    outbox = Outbox({"net": channel}, Book(), restarts=restarts, spread=lambda: 0.0)
+    with capture_logs() as logs:
+        stream = outbox.stream(CHAT, "i1")
+        stream.grow("growing")
+        await asyncio.sleep(20)
+    assert metrics.restarts.values == {("lane",): 3}
+    assert {line["event"] for line in logs} == {"task failed, started again"}
+    assert net.visible() == ["growing"]
+    await outbox.put(Delivery("i1", "net:1", CHAT, "growing up", answer=("main", 2)), stream)
+    await outbox.put(reply("next", "i2"))
+    assert net.visible() == ["growing up", "next"]
+    await outbox.close()
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ writer
+
+
+class Faulty(PowerLog):
+    """Fails, so many times, in a way that is no error of a disk."""
+
+    faults = 1
+
+    def record(self, written: Sequence[tuple[Path, int, bytes]]) -> None:
+        if self.faults:
+            self.faults -= 1
+            raise MemoryError
+
+
+async def test_a_writer_that_dies_leaves_nobody_without_a_result(tmp_path: Path) -> None:
+    """Those of the batch get an error and have to look at their file; what waited behind them is written by a new task, without another
+    append to wake it."""
+    metrics, restarts = told()
+    writer = Writer(Faulty(tmp_path), restarts)
+    fence = Fence()
+    path = tmp_path / "file"
+    flying = writer.append(path, b"one\n", fence=fence)
+    await asyncio.sleep(0)
+    waiting = writer.append(tmp_path / "other", b"two\n")
+    with pytest.raises(OSError, match="the writer failed"):
+        await asyncio.wait_for(flying, 10)
+    assert await asyncio.wait_for(waiting, 10) == 4
+    assert fence.broken
+    assert (tmp_path / "other").read_bytes() == b"two\n"
+    assert metrics.restarts.values == {("writer",): 1}
+    await writer.close()
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ the end
+
+
+class Silent(Book):
+    """A disk that does not answer."""
+
+    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.looptime
+async def test_the_outbox_closes_though_a_record_hangs() -> None:
+    """In the time that it is given; what hangs is counted. It is on record as not sent, or not at all."""
+    net = Net(streams=False)
+    outbox = Outbox({"net": net}, Silent(), spread=lambda: 0.0)
+    outbox.put(reply("one", "i1"))
+    await asyncio.sleep(1)
+    began = asyncio.get_running_loop().time()
+    assert await outbox.close(2.0) >= 1
+    assert asyncio.get_running_loop().time() - began <= 2.0
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "says"),
+    [("end_without_threads(7)", 7, "ended without waiting for threads"), ("end_by_force(-7.7)", 1, "ended by force")],
+    ids=["threads", "force"],
+)
+async def test_a_thread_that_hangs_keeps_nobody(call: str, code: int, says: str) -> None:
+    """A name that does not resolve, a disk that does not answer: Python would wait for ever."""
+    script = f"import threading; from gateway.overtime import *; threading.Thread(target=threading.Event().wait).start(); {call}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == code
+    assert says in out.decode()
