@@ -62,6 +62,7 @@ from gateway.supervisor import Supervisor
 from gateway.takeover import Takeover, model
 from gateway.tasks import Restarts, Tasks
 from gateway.turn import run as ask
+from gateway.unstored import Unstored
 from gateway.words import counted as quantity
 from gateway.writer import Writer
 
@@ -192,8 +193,10 @@ class Daemon:
             clock=time.time,
             metrics=self.metrics,
         )
+        networks = {name: channel for name, channel in self.channels.items() if CHANNELS[name].check}
+        self.unstored = Unstored(self.router.accept, networks, access=self.access, inbox=self.inbox, clock=time.monotonic)
         self.supervisors = [
-            Supervisor(channel, self.router.accept, MENU, secret=token_name(os.environ, name), restarts=self.restarts)
+            Supervisor(channel, self.unstored.accept, MENU, secret=token_name(os.environ, name), restarts=self.restarts)
             for name, channel in self.channels.items()
         ]
         self.disk = DiskWatch(folder)
@@ -283,6 +286,7 @@ class Daemon:
         self._closers.append(self.inbox.close)
         self._closers.append(self.backend.close)
         self._closers += [channel.close for channel in self.channels.values()]
+        self._closers.append(self.unstored.close)
         await self._serve_http()
         control = ControlServer(socket_path(self.config.data_dir), self._control_handlers(), self.config.data_dir)
         await control.start()

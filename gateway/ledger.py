@@ -59,6 +59,8 @@ class JournalLedger:
             await asyncio.shield(self._sessions.commit_sent(key, name, seq, span, ids, unknown, stopped=stopped, for_=for_))
         except NoSession:
             return  # deleted for good while its last answer was on the way: there is nothing left to keep books on
+        except PermissionError as error:  # no waiting helps, and the chat's other messages would wait with it
+            log.error("delivery cannot be recorded", key=delivery.key, session=name, fault=error.strerror)
         except Conflict as error:
             # A commit before this one failed. The session is read again when the lane repeats the record.
             raise OSError(errno.EAGAIN, "the session is to be read again") from error

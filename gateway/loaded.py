@@ -29,6 +29,7 @@ import structlog
 from gateway.errors import Conflict, NoSession, StoreError
 from gateway.lines import UNREADABLE
 from gateway.message import NAME, Event, Foreign, Sent, SessionKey, State, decode_event, encode_line, timestamp
+from gateway.outage import passing
 from gateway.session import EVERYTHING, Keep, Session
 from gateway.store.base import SessionLog, Tail
 
@@ -198,9 +199,8 @@ class Loaded:
     def _fault(self, entry: _Entry, error: BaseException) -> None:
         if not entry.stale and not entry.gone:
             entry.stale = True
-            log.warning(
-                "append failed", key=str(entry.key), session=entry.name, error=type(error).__name__, errno=getattr(error, "errno", None)
-            )
+            tell = log.info if passing(error) else log.warning
+            tell("append failed", key=str(entry.key), session=entry.name, error=type(error).__name__, errno=getattr(error, "errno", None))
 
     # ----------------------------------------------------------------------------------------------------------------------- loading
 

@@ -23,6 +23,7 @@ from gateway.gate import Gate, Pass
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.metrics import Metrics
+from gateway.outage import tell
 from gateway.outbox import Outbox
 from gateway.patience import Patience
 from gateway.running import Model, Running, unless_cancelled
@@ -182,7 +183,7 @@ class Runners:
             try:
                 await self._work.do(pending, running)
             except OSError as error:
-                log.error("cannot write", key=key, input=pending.input.inbound.id, exc_info=error)
+                tell(log, "cannot write", error, key=key, input=pending.input.inbound.id)
                 await self.say(pending, ReplyText(NOT_STORED))
             except (Exception, asyncio.CancelledError):
                 unless_cancelled()

@@ -26,6 +26,7 @@ from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.message import STOPPED, Media, Message, Person, SessionKey, Undo, seconds
 from gateway.metrics import Metrics
 from gateway.naming import free_name
+from gateway.outage import tell
 from gateway.outbox import Outbox, Stream
 from gateway.running import Running, delivery, unless_cancelled
 from gateway.session import Session
@@ -302,7 +303,7 @@ class Work:
             await asyncio.shield(self._inbox.reply(pending.input.inbound.id, reply))
         except OSError as error:
             # Said all the same: a repeat after a crash is better than silence now.
-            log.error("reply not journalled", key=pending.input.key, input=pending.input.inbound.id, exc_info=error)
+            tell(log, "reply not journalled", error, key=pending.input.key, input=pending.input.inbound.id)
         reach("reply after")
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ import structlog
 
 from channels.failpoints import reach
 from gateway.disk import open_or_create, open_private, write_all
+from gateway.outage import Outage, passing
 from gateway.power import PowerLog
 from gateway.tasks import Restarts
 from gateway.threads import Threads
@@ -79,6 +81,7 @@ class Writer:
 
     def __init__(self, power: PowerLog | None = None, restarts: Restarts | None = None) -> None:
         self._power, self._restarts = power, restarts or Restarts()
+        self._outage = Outage(time.monotonic)
         self._journal: list[_Append] = []
         self._others: list[_Append] = []
         self._flying: list[_Append] = []
@@ -207,11 +210,19 @@ class Writer:
                 results = await self._write(list(groups.values()), executor=self._thread)
                 for group, result in zip(groups.values(), results, strict=True):
                     _settle(group, result)
+                self._tell(groups.values(), results)
             self._flying = []
             _land(self._now)
             if self._power is not None and self._power.due and self._retiring is None and loop.time() >= self._retire_at:
                 self._retiring = loop.create_task(self._retire(self._power), name="power log")
         self._task = None
+
+    def _tell(self, groups: Iterable[_Group], results: Sequence[int | OSError]) -> None:
+        failed = [(group, result) for group, result in zip(groups, results, strict=True) if isinstance(result, OSError) and passing(result)]
+        for group, error in failed:
+            self._outage.failed(group.path, error, len(group.appends))
+        if not failed:
+            self._outage.worked()
 
     def _write_batch(self, groups: Sequence[_Group]) -> list[int | OSError]:
         """Sync, in the writer's thread: each file's size before the write, or what went wrong."""

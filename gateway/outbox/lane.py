@@ -19,6 +19,7 @@ from functools import partial
 import structlog
 
 from channels.base import ChannelError, Denied, Gone, Lost, NotSent, Refused, Retry, Unknown
+from gateway.outage import passing
 from gateway.outbox.delivery import PLACEHOLDER, Brake, Delivery, Slots, reference
 from gateway.outbox.final import Final
 from gateway.outbox.pace import backoff, come
@@ -256,7 +257,8 @@ class Lane:
         try:
             await self.wire.record_once(partial(self.wire.ledger.placed, stream.input_id, number, message_id))
         except OSError as error:
-            log.error("cannot record a placed message", channel=stream.address.channel, input=stream.input_id, error=str(error))
+            tell = log.info if passing(error) else log.error
+            tell("cannot record a placed message", channel=stream.address.channel, input=stream.input_id, error=str(error))
             self._later(stream)
         else:
             stream.slots.placed[number] = stream.slots.loose.pop(number)

@@ -13,6 +13,7 @@ from typing import TypeVar
 import structlog
 
 from channels.base import Address, Channel, Denied, Gone, NotSent, Retry, Unknown
+from gateway.outage import passing
 from gateway.outbox.delivery import PLACEHOLDER, Ledger, Slots, nonce
 from gateway.outbox.pace import ChatPace, Pace, backoff, come
 
@@ -192,7 +193,8 @@ class Wire:
             except OSError as error:
                 tries += 1
                 if tries in {1, 10}:
-                    log.error("cannot record a delivery, repeated", channel=self.address.channel, chat=self.address.chat, error=str(error))
+                    tell = log.info if passing(error) else log.error
+                    tell("cannot record a delivery, repeated", channel=self.address.channel, chat=self.address.chat, error=str(error))
             try:
                 await self.pause(tries)
             except asyncio.CancelledError:

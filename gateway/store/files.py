@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from channels.failpoints import reach
-from gateway.disk import NEW, new_file, open_private, sync_file, sync_folder, write_all
+from gateway.disk import NEW, REPLACED, new_file, open_private, sync_file, sync_folder, write_all
 from gateway.errors import Corrupt
 from gateway.lines import BLOCK, UNREADABLE, backwards, forwards, read_exactly, repair_tail, whole_lines
 from gateway.message import FORMAT_VERSION, NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, decode_header, encode_line
@@ -89,8 +89,13 @@ def _last(fd: int, end: int, start: int) -> int:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[tuple[int, int]]:
-    """A descriptor and the file's size."""
-    fd = open_private(path, os.O_RDONLY)
+    """A descriptor of a session and the file's size. Raises Corrupt where something else is in its place: no waiting helps there."""
+    try:
+        fd = open_private(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno not in REPLACED:
+            raise
+        raise Corrupt(str(path), 1, "something else is in the place of the file") from None
     try:
         yield fd, os.fstat(fd).st_size
     finally:
@@ -353,13 +358,19 @@ def read_chat(path: Path) -> tuple[list[Chat], list[int]]:
     """All changes, oldest first, and the offsets of lines that are none."""
     changes: list[Chat] = []
     bad: list[int] = []
-    with suppress(FileNotFoundError), _reading(path) as (fd, size):
-        for line in forwards(fd, size):
+    try:
+        fd = open_private(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return changes, bad
+    try:
+        for line in forwards(fd, os.fstat(fd).st_size):
             if line.data.strip():
                 try:
                     changes.append(_chat.decode(line.data.removeprefix(_BOM)))
                 except UNREADABLE:
                     bad.append(line.offset)
+    finally:
+        os.close(fd)
     return changes, bad
 
 

@@ -22,8 +22,8 @@ from gateway.power import PowerLog, begin
 from gateway.store.jsonl import JsonlStore
 from gateway.writer import Writer
 
-KEYS = [SessionKey("telegram", str(chat)) for chat in range(4)]
 _numbers = count()
+KEYS = [SessionKey("telegram", str(chat)) for chat in range(4)]
 
 
 def say(*words: object) -> None:
@@ -91,7 +91,7 @@ async def talk(house: House, key: SessionKey, dice: random.Random, steps: int, m
 async def forgetful(house: House, dice: random.Random, steps: int) -> None:
     """A chat that is forgotten again and again, each time for good."""
     key = KEYS[3]
-    for _ in range(max(1, steps // 8) if steps else 0):
+    for _ in range(max(1, steps // 8)):
         mark = f"secret-{next(_numbers)}-{dice.randrange(10**9)}"
         inbound = Inbound(f"t:{mark}".replace("secret", "id"), Address("telegram", "3"), Sender("3"), mark)
         await house.inbox.put([Entry(Input(inbound, str(key), time.time()))])
@@ -123,13 +123,16 @@ async def listen(house: House, seed: int, steps: int) -> None:
 
 
 async def main(folder: Path, seed: int, durability: str, steps: int) -> None:
+    global _numbers  # noqa: PLW0603  # no two processes give one twice
+    _numbers = count(seed * 10**6)
     dice = random.Random(seed)
     lock_folder(folder)
     house = House(folder, durability)
     await house.open()
-    await asyncio.gather(
-        *(talk(house, key, dice, steps, "words") for key in KEYS[:3]), forgetful(house, dice, steps), listen(house, seed, steps)
-    )
+    if steps:
+        await asyncio.gather(
+            *(talk(house, key, dice, steps, "words") for key in KEYS[:3]), forgetful(house, dice, steps), listen(house, seed, steps)
+        )
     await house.close()
 
 
