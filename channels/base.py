@@ -209,8 +209,8 @@ class Channel(Protocol):
     """An adapter. Everything below is called on the event loop and must not block it.
 
     `start`, `run` and `close` are called by the channel's supervisor in `gateway.app`; `render` by anybody; the sending half by the lanes
-    of `gateway.outbox`, at most one call at a time for one Address (`gateway.unstored` sends a sentence beside them), never under a key lock.
-    It raises `ChannelError`s only.
+    of `gateway.outbox`, at most one call at a time for one Address (beside them `gateway.unstored` sends a sentence now and then),
+    never under a key lock. It raises `ChannelError`s only.
     """
 
     name: str
