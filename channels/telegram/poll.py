@@ -27,6 +27,10 @@ log = structlog.get_logger(__name__)
 
 LONGEST_PAUSE = 30.0
 CONFLICT_PAUSE = 5.0
+CONFLICT_OVER = 60.0
+"""Seconds without a 409 after which the other program counts as gone. Two that poll with one token take turns in being told 409: each new
+request of one ends the waiting one of the other, and between two of them either gets answers, some with messages. That is one trouble,
+not many, and what keeps both from asking in quick turns is that the pauses grow all the while."""
 _QUICK = 0.5
 _SHORT_PAUSE = 1.0
 LIMIT = 300.0
@@ -57,6 +61,8 @@ class Poller:
         self.problem = ""
         """What is wrong, in words; "" while all is well."""
         self._kind = ""
+        self._conflict = -math.inf
+        """When the last 409 came."""
         self._due = math.inf
 
     def overdue(self) -> float:
@@ -85,8 +91,9 @@ class Poller:
                 reach("offset before")
                 self._confirm(batch)
                 reach("offset after")
-                self._turn("", "")
-                failures = 0
+                if self._kind != "conflict" or self._clock() - self._conflict > CONFLICT_OVER:
+                    self._turn("", "")
+                    failures = 0
                 if not batch and self.last - began < _QUICK:
                     await self._pause(_SHORT_PAUSE)  # a server that does not wait as asked
                 continue
@@ -94,6 +101,7 @@ class Poller:
                 raise Denied("Telegram does not accept the bot token") from None
             except Conflict as error:
                 least = CONFLICT_PAUSE
+                self._conflict = self._clock()
                 active = "webhook" in error.message.lower()
                 self._turn("conflict", "a webhook is set on this bot" if active else "another program is reading this bot's messages")
             except Flood as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -13,7 +14,7 @@ from telegram.error import TelegramError
 
 from channels.base import Denied
 from channels.telegram import updates
-from channels.telegram.poll import LIMIT, LONGEST_PAUSE, Poller
+from channels.telegram.poll import CONFLICT_OVER, LIMIT, LONGEST_PAUSE, Poller
 from channels.telegram.transport import Flood, Transport
 from tests.channels.telegram.support import Pauses
 from tests.fakes.telegram import FakeTelegram
@@ -31,7 +32,9 @@ class Reader:
         self.gate = asyncio.Event()
         self.gate.set()
         self._seconds, self._wait = seconds, wait
-        self.poller = Poller(self._fetch, self._take, pause=self.pauses, spread=lambda: 0.5)
+        self.later = 0.0
+        """By how much its clock is ahead of the real one."""
+        self.poller = Poller(self._fetch, self._take, pause=self.pauses, spread=lambda: 0.5, clock=lambda: time.monotonic() + self.later)
 
     async def _fetch(self, offset: int | None) -> bytes:
         params = {"timeout": self._wait} | ({} if offset is None else {"offset": offset})
@@ -161,10 +164,36 @@ async def test_another_poller_is_met_with_patience() -> None:
         with capture_logs() as lines:
             async with reader.running():
                 await tg.wait_for(lambda: reader.texts == ["a"])
+                assert reader.poller.problem
+                reader.later += CONFLICT_OVER
+                await tg.wait_for(lambda: not reader.poller.problem)
         assert len(reader.pauses.asked) >= 20
         assert min(reader.pauses.asked[:20]) >= 5
         assert [line["event"] for line in lines] == ["polling has a problem", "polling works again"]
         assert lines[0]["problem"] == "another program is reading this bot's messages"
+
+
+async def test_two_that_take_turns_are_one_trouble() -> None:
+    """B19: with answers between the 409s, some of them with messages, there is one line, the trouble stays named, and the pauses grow to
+    half a minute; none of the messages is lost."""
+    async with FakeTelegram() as tg:
+        reader = Reader(tg)
+        with capture_logs() as lines:
+            async with reader.running():
+                for turn in range(6):
+                    tg.fail("getUpdates", 409, times=2)
+                    tg.say(1, f"{turn}")
+                    await tg.wait_for(lambda turn=turn: f"{turn}" in reader.texts)  # type: ignore[misc]
+                    await tg.wait_for(lambda turn=turn: [c.status for c in tg.calls_of("getUpdates")].count(409) == 2 * turn + 2)  # type: ignore[misc]
+                    assert reader.poller.problem
+                    reader.later += CONFLICT_OVER / 2
+                assert reader.texts == ["0", "1", "2", "3", "4", "5"]
+                assert max(reader.pauses.asked) > 20
+                heard = len(tg.calls_of("getUpdates"))
+                await tg.wait_for(lambda: len(tg.calls_of("getUpdates")) > heard + 1)  # the last 409 has been dealt with
+                reader.later += CONFLICT_OVER
+                await tg.wait_for(lambda: not reader.poller.problem)
+        assert [line["event"] for line in lines] == ["polling has a problem", "polling works again"]
 
 
 async def test_a_webhook_set_meanwhile_is_named() -> None:
