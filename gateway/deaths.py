@@ -6,7 +6,9 @@ as well, and whoever was being answered then has nothing to do with it: a kill -
 says nothing about its reason, so that it is the pattern that tells:
 
 - A death counts against an input only where it was under way: its turn had begun (`started`), or its answer was there and not yet
-  delivered. What merely waited is cleared: the daemon died without it. A stop in order (`ended`) counts against nobody, whatever it cut.
+  delivered. What merely waited is cleared: the daemon died without it. So is, in the pause before trials (`held`), everybody: that a
+  daemon which is killed again and again at once still gets to answer somebody between two pauses. A stop in order (`ended`) counts
+  against nobody, whatever it cut.
 - After `TOGETHER` deaths in a row it is a suspect, like everything that was under way with it. Suspects are tried alone (`gateway.trials`):
   nothing else runs, and that is on record (`alone`) before it begins. Only a death in that state counts as one of its own.
 - After `ALONE` deaths of its own it is set aside.
@@ -53,9 +55,9 @@ class Deaths:
         """It is not to be tried any more."""
         return self.own >= ALONE
 
-    def died(self, *, explained: bool) -> None:
-        """The process ended without having been told to. `explained`: somebody was on trial."""
-        if self.running or self.answered or self.alone:
+    def died(self, *, explained: bool, held: bool = False) -> None:
+        """The process ended without having been told to. `explained`: somebody was on trial. `held`: nothing else was worked on."""
+        if self.alone or ((self.running or self.answered) and not held):
             self.crashes += 1
             self.own += self.alone
         elif not explained:

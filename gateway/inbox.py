@@ -35,6 +35,7 @@ from gateway.records import (
     Ended,
     Finished,
     Foreign,
+    Held,
     Input,
     Opened,
     Placed,
@@ -115,6 +116,8 @@ class Inbox:
         """This life has begun on record."""
         self._told = True
         """The life that is being lived, or read, was told to end."""
+        self._held = False
+        """In it, nothing is worked on but who is alone."""
 
     async def open(self) -> list[Pending]:
         """Read the journal, whatever a kill left of it; gives what is unfinished, in order. Raises StartError."""
@@ -141,6 +144,10 @@ class Inbox:
             self._told = True
             self._append([Ended(at=self._clock())]).add_done_callback(_seen)
 
+    def held(self, *, over: bool = False) -> None:
+        """From here on nothing is worked on but who is alone; `over`: all go on."""
+        self._append([Held(at=self._clock(), over=over)]).add_done_callback(_seen)
+
     def _append(self, records: Sequence[Record]) -> asyncio.Future[int]:
         """Journal records, behind the line that says that this life of the daemon has begun."""
         if self._opened:
@@ -159,9 +166,10 @@ class Inbox:
         if not self._told:
             explained = any(deaths.alone for deaths in everybody)
             for deaths in everybody:
-                deaths.died(explained=explained)
+                deaths.died(explained=explained, held=self._held)
         for deaths in everybody:
             deaths.over()
+        self._held = False
 
     async def close(self) -> None:
         """Wait for what is being written. Nothing is called after it."""
@@ -355,6 +363,9 @@ class Inbox:
             return
         if isinstance(record, Ended):
             self._told = True
+            return
+        if isinstance(record, Held):
+            self._held = not record.over
             return
         pending = self._pending.get(record.id)
         if pending is None:

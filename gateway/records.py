@@ -163,6 +163,14 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     at: float = 0.0
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="held"):
+    """From here on nothing is worked on but who is `alone`; `over`: everybody is again. A death in between is no fault of theirs."""
+
+    id: str = ""
+    at: float = 0.0
+    over: bool = False
+
+
 class Foreign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A record of a type that this version does not know: kept, passed over."""
 
@@ -173,7 +181,21 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Record: TypeAlias = (
-    Accepted | Refused | Amended | Started | Answered | Placed | Replied | Delivered | Finished | Alone | Aside | Opened | Ended | Foreign
+    Accepted
+    | Refused
+    | Amended
+    | Started
+    | Answered
+    | Placed
+    | Replied
+    | Delivered
+    | Finished
+    | Alone
+    | Aside
+    | Opened
+    | Ended
+    | Held
+    | Foreign
 )
 
 _TYPES: dict[str, msgspec.json.Decoder[Record]] = {
@@ -190,6 +212,7 @@ _TYPES: dict[str, msgspec.json.Decoder[Record]] = {
     "aside": msgspec.json.Decoder(Aside),
     "opened": msgspec.json.Decoder(Opened),
     "ended": msgspec.json.Decoder(Ended),
+    "held": msgspec.json.Decoder(Held),
 }
 _foreign = msgspec.json.Decoder(Foreign)
 _encoder = msgspec.json.Encoder()

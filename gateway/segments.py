@@ -22,7 +22,7 @@ from channels.failpoints import reach
 from gateway.disk import NEW, make_folder, new_file, open_private, sync_folder, tighten, write_all
 from gateway.lines import UNREADABLE, forwards, read_exactly, repair_tail
 from gateway.metrics import Damage
-from gateway.records import ACCEPTED, FINISHED, SET_ASIDE, Aside, Ended, Facts, Opened, Record, Sealed, decode_record, mark
+from gateway.records import ACCEPTED, FINISHED, SET_ASIDE, Aside, Ended, Facts, Held, Opened, Record, Sealed, decode_record, mark
 
 log = structlog.get_logger(__name__)
 
@@ -175,7 +175,7 @@ def unfinished(loaded: Sequence[Loaded]) -> tuple[dict[int, int], list[Record]]:
 
 
 def _told(record: Record) -> bool:
-    return isinstance(record, Opened | Ended)
+    return isinstance(record, Opened | Ended | Held)
 
 
 def set_aside(loaded: Sequence[Loaded]) -> list[Aside]:

@@ -3,10 +3,9 @@
 What makes one a suspect, and what convicts it, is `gateway.deaths`, with the reasons. Here is what it costs the others, which must not be
 much: a daemon that answers nobody because of one bad message is what all this is there to prevent.
 
-- What only has to be shown is tried first: that takes as long as rendering it.
-- Then, if there is a question or a command among the suspects, a pause of `QUIET` seconds in which nothing is begun at all, and the trials,
-  at most `EACH` seconds for one. A suspect that takes longer is put on record as not alone any more, and from there on everybody else goes
-  on beside it.
+- First a pause of `QUIET` seconds in which nothing is begun at all. Then the trials, at most `EACH` seconds for one; what only has to be
+  shown comes first: that takes as long as rendering it, and as the network needs. A suspect that takes longer is put on record as not
+  alone any more, and from there on everybody else goes on beside it.
 - No trial begins later than `HOLD` seconds after the start. From then on the others go on, and the suspects that are left follow one by
   one beside them: a death then counts against one of them, and not against all. So nobody who is no suspect ever waits for more than
   `HOLD` + `EACH` seconds, and only in a life of the daemon that follows two in a row that ended in a death.
@@ -57,6 +56,7 @@ class Trials:
         self._suspects = sorted(suspects, key=lambda one: (-one.deaths.own, -one.deaths.crashes, one.n))
         self._over = {_id(one): asyncio.get_running_loop().create_future() for one in suspects}
         self._gate.shut(self._over)
+        self._inbox.held()
 
     def over(self, input_id: str) -> None:
         """Its turn has ended."""
@@ -70,13 +70,10 @@ class Trials:
         names = [_id(one) for one in self._suspects]
         log.warning("the daemon died twice or more while these were worked on: they are tried alone", inputs=names[:20], count=len(names))
         try:
-            for one in self._suspects:
-                if one.deaths.answered:
-                    await self._try(one)
-            if asking := [one for one in self._suspects if not one.deaths.answered]:
-                await asyncio.sleep(self._times.quiet)
-                for one in asking:
-                    await self._try(one)
+            await asyncio.sleep(self._times.quiet)
+            for one in sorted(self._suspects, key=lambda one: not one.deaths.answered):
+                await self._try(one)
+            self._open()
         finally:
             for one in self._suspects:
                 self._gate.admit(one.input.key, _id(one))
@@ -92,7 +89,7 @@ class Trials:
             except OSError:
                 alone = False
         if not alone:
-            self._gate.open()
+            self._open()
         self._gate.admit(suspect.input.key, input_id)
         await asyncio.wait({self._over[input_id]}, timeout=self._times.each)
         if alone:
@@ -101,7 +98,13 @@ class Trials:
             except OSError:
                 log.warning("the end of a trial is not on record", input=input_id)
         if not self._over[input_id].done():
-            self._gate.open()
+            self._open()
+
+    def _open(self) -> None:
+        """All others go on, and that is on record before they do."""
+        if self._gate.is_shut:
+            self._inbox.held(over=True)
+        self._gate.open()
 
 
 def _id(pending: Pending) -> str:

@@ -139,3 +139,25 @@ async def test_what_was_set_aside_is_known_for_as_long_as_its_record_is_there(li
         assert [record.id for record in inbox.set_aside] == ["t:1"]
     async with lives.life() as inbox:
         assert [(record.id, record.key) for record in inbox.set_aside] == [("t:1", "t:1")]
+
+
+async def test_a_death_in_the_pause_before_trials_clears_everybody(lives: Lives) -> None:
+    """Those whose reply is only to be shown, too: nothing was worked on. Once all go on, a death counts again; on trial it is one's own."""
+    async with lives.life() as inbox:
+        await inbox.reply("t:2", ReplyText("done"))
+    for _ in range(2):
+        async with lives.life() as inbox:
+            await inbox.started("t:1", "main", 0)
+    assert [(await lives.left(each)).deaths.crashes for each in ("t:1", "t:2")] == [2, 3]
+    async with lives.life() as inbox:
+        inbox.held()
+        await inbox.alone("t:1")
+    assert [(await lives.left(each)).deaths.own for each in ("t:1", "t:2")] == [1, 0]
+    async with lives.life() as inbox:
+        inbox.held()
+    assert [(await lives.left(each)).deaths.crashes for each in ("t:1", "t:2")] == [0, 0]
+    async with lives.life() as inbox:
+        inbox.held()
+        inbox.held(over=True)
+        await inbox.started("t:1", "main", 0)
+    assert [(await lives.left(each)).deaths.crashes for each in ("t:1", "t:2")] == [1, 1]

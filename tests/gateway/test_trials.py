@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from channels.base import NotSent
 from gateway.trials import Times
 from gateway.work import SET_ASIDE
 from gateway.writer import Fence, Writer
-from tests.gateway.core import Core, until
+from tests.gateway.core import Core, Place, until
 from tests.gateway.poison import DIED
 
 TOLD = SET_ASIDE.partition("{}")[0]
@@ -168,6 +169,29 @@ async def test_kills_that_come_quicker_than_the_pause_convict_nobody(core: Core)
     await core.quiet()
     assert (core.seen("1")[-1], core.seen("2")[-1]) == ("Heard: question", "Heard: question")
     assert not core.inbox.set_aside
+
+
+async def test_nor_those_whose_words_only_have_to_be_shown(tmp_path: Path) -> None:
+    """A network that is away, and kills that come again and again soon after the start: what is there to be shown is cleared by each death
+    in the pause, and shown at last, once."""
+    net = Place(units=4000)
+    async with Core(tmp_path, net=net, times=Times(quiet=0.3, each=0.4, hold=2.0)) as core:
+        net.judge = lambda call: NotSent("away")
+        for chat in "12":
+            await core.say("/undo", chat=chat)
+        await until(lambda: all(pending.reply is not None for pending in core.inbox.unfinished()))
+        most = 0
+        for _ in range(9):
+            await core.restart(crash=True)
+            await asyncio.sleep(0)
+            most = max(most, *(pending.deaths.crashes for pending in core.inbox.unfinished()))
+        assert most == 2
+        net.judge = lambda call: None
+        await core.restart(crash=True)
+        await core.quiet()
+        assert [len(core.seen(chat)) for chat in "12"] == [1, 1]
+        assert "nothing to take back" in core.seen("1")[0]
+        assert not core.inbox.set_aside
 
 
 async def test_a_stop_during_a_trial_is_no_conviction(core: Core) -> None:
