@@ -8,6 +8,8 @@ know is counted in `Audit.counts` instead:
   knows it by its nonce.
 - "piece doubled": the same for pieces of answers, on Telegram where streaming is off.
 - "pointer repeated": a command that is met again sets the same pointer again; nothing else can have happened in between.
+- "unknown": a send that the network left unanswered until the daemon, asked to end, had used up its time: it is recorded as such and not
+  repeated, and may be missing.
 - "slash lost": a slash command or a press on Discord that nobody heard. Discord tells the person, or leaves "thinking"; it keeps none.
 """
 
@@ -71,6 +73,10 @@ class Audit:
         self._taken: dict[str, int] = {}
         """Where an answer ends of which the rest was taken back."""
         self._words: dict[str, str] = {}
+        self._placed: dict[str, str] = {}
+        """Input -> the message that its reply, or the first piece of its answer, goes into."""
+        self._unknown: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Input -> what of its answer or reply was sent without the network's saying so."""
         heard = self._journal()
         places: dict[tuple[str, int, int], list[Said]] = defaultdict(list)
         for said in talk.said:
@@ -115,7 +121,11 @@ class Audit:
             if not record["type"]:
                 self._fault(UNREADABLE, f"{path}:{number}: {record['raw'][:80]!r}")
             counts[record["type"]][input_of(record)] += 1
-            if record["type"] == "finished" and record.get("reason", "") not in {"", "empty", "forgotten"}:
+            if record["type"] == "placed" and record["piece"] == 0:
+                self._placed[record["id"]] = record["message"]
+            if record["type"] == "sent" and record.get("unknown"):
+                self._unsure(record["id"], record)
+            if record["type"] == "finished" and record.get("reason", "") not in {"", "empty", "forgotten", "stopped"}:
                 self._fault(UNANSWERED, f"finished as {record['reason']!r}", input_of(record))
         for path in (self.data / "journal").glob("*.jsonl"):
             if not path.read_bytes().endswith(b"\n"):
@@ -215,8 +225,22 @@ class Audit:
                 self._fault(WRONG, f"{where}: sent {[each['span'] for each in sent]} of {len(shown)} characters", answer["for"])
                 return
             at = end
+            if line.get("unknown"):
+                self._unsure(answer["for"], line)
         if shown[at:].strip():
             self._fault(UNANSWERED, f"{where}: sent up to {at} of {len(shown)} characters", answer["for"])
+
+    def _unsure(self, input_id: str, line: Line) -> None:
+        self._unknown[input_id].append((line["span"][0], line["span"][1]))
+        self.counts["unknown"] += 1
+
+    def _ends(self, input_id: str, text: str) -> set[str]:
+        """What may be seen of an answer: all of it, or less by what was sent without the network's saying so."""
+        spans = self._unknown.get(input_id, [])
+        less = text
+        for start, end in sorted(spans, reverse=True):
+            less = less[:start] + less[end:]
+        return {squeezed(each) for each in (text, less, *(text[:start] + text[end:] for start, end in spans))}
 
     @staticmethod
     def _shown(answer: Line) -> str:
@@ -286,6 +310,7 @@ class Audit:
                     inline += 1
             extra = found[command] + inline - len(said)
             self.counts["said past the queue"] += len(said)
+            extra += min(max(0, -extra), sum(one.id in self._unknown for one in said))
             if extra < 0:
                 self._fault(UNANSWERED, f"{account.folder}: {-extra} of {len(said)} {command} without a word", said[-1].id)
             elif extra:
@@ -306,11 +331,22 @@ class Audit:
                     done.add(seen.input.id)
         return done
 
+    def _patient(self, account: Account, messages: dict[str, str]) -> set[str]:
+        """Commands that had to wait, and said so: their replies stand where that was said. Takes those out of `messages`."""
+        done: set[str] = set()
+        for seen in account.seen:
+            number = self._placed.get(seen.input.id, "")
+            if seen.question is None and messages.get(number, "").startswith(seen.text):
+                del messages[number]
+                done.add(seen.input.id)
+        return done
+
     def _visible(self, account: Account) -> None:
         """Everything that is due, in order; what is repeated directly behind itself is counted."""
         place = account.said[0].place
-        items = list(self._items(account, self._asides(account, self.talk.visible(place))))
-        done = self._slashes(account)
+        messages = dict(self.talk.networks[place.network].messages(place))
+        done = self._slashes(account) | self._patient(account, messages)
+        items = list(self._items(account, self._asides(account, list(messages.values()))))
         seen = [each for each in account.seen if each.input.id not in done]
         # (place of the next one in `seen`, place of the one before) -> the least number of (answers, replies) seen twice
         ways: dict[tuple[int, int], tuple[int, int]] = {(0, -1): (0, 0)}
@@ -361,7 +397,11 @@ class Audit:
 
     def _may_miss(self, seen: Seen) -> bool:
         answer = self._answers.get(seen.input.id)
-        return seen.optional or (answer is not None and (answer["content"] == STOPPED or self._taken.get(seen.input.id) == 0))
+        return (
+            seen.optional
+            or seen.input.id in self._unknown
+            or (answer is not None and (answer["content"] == STOPPED or self._taken.get(seen.input.id) == 0))
+        )
 
     def _is(self, seen: Seen, label: str, pieces: list[str]) -> bool:
         if seen.question is None:
@@ -369,7 +409,11 @@ class Audit:
         answer = self._answers.get(seen.input.id)
         shown = squeezed("".join(pieces))
         if answer is not None:
-            return shown == squeezed(self._shown(answer)[: self._taken.get(seen.input.id)])
+            taken = self._taken.get(seen.input.id)
+            if taken is not None and squeezed(self._shown(answer)).startswith(shown):
+                # What a life that was cut had sent, and could not record, may stand beyond where the rest was taken back.
+                return len(shown) >= len(squeezed(self._shown(answer)[:taken]))
+            return shown in self._ends(seen.input.id, self._shown(answer)[:taken])
         if shown == STOPPED:
             return seen.optional
         # Deleted for good: it was one of those that the model gave.

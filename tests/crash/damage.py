@@ -14,9 +14,9 @@ OLD = 3 * 86400.0
 TORN = b'{"type":"sent","of":1,"spa'
 
 
-def tear(data: Path, dice: random.Random) -> int:
-    """Half a line behind some files that daemons append to; gives how many."""
-    files = [path for path in data.glob("sessions/*/*/*.jsonl") if dice.random() < 0.05]
+def tear(data: Path, dice: random.Random, share: float = 0.05) -> int:
+    """Half a line behind some files that daemons append to (that share of the sessions, and the journal); gives how many."""
+    files = [path for path in data.glob("sessions/*/*/*.jsonl") if dice.random() < share]
     files += sorted((data / "journal").glob("*.jsonl"))[-1:]
     files = [path for path in files if not path.read_bytes().endswith(TORN)]
     for path in files:

@@ -25,7 +25,7 @@ NETWORK_OF = {
 OFTEN = ("accept", "started", "question", "answer", "lane", "placed", "sent", "finished", "send", "edit", "reply")
 """How names begin of places that a life comes to many times; any other is struck at the first time."""
 
-FAILPOINT, CALL, MODEL, TIME, START = "failpoint", "call", "model", "time", "start"
+FAILPOINT, CALL, MODEL, TIME, START, PAUSE = "failpoint", "call", "model", "time", "start", "pause"
 KILL, TERM, TERM_TERM, TERM_KILL = "SIGKILL", "SIGTERM", "SIGTERM twice", "SIGTERM, then SIGKILL"
 
 

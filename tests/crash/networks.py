@@ -72,8 +72,9 @@ class Network(Protocol):
     def press(self, place: Place, data: str) -> str | None:
         """Press the newest button that does this; None where there is none."""
 
-    def visible(self, place: Place) -> list[str]:
-        """The bot's texts as a person sees them now, oldest first, but for those that took the place of "thinking"."""
+    def messages(self, place: Place) -> list[tuple[str, str]]:
+        """The bot's messages, as their ids and the texts that a person sees now, oldest first, but for those that took the place of
+        "thinking"."""
 
     def shown_for(self, input_id: str) -> list[str] | None:
         """What took the place of "thinking" behind a slash command: [] while the bot thinks; None for anything else."""
@@ -133,8 +134,8 @@ class OnTelegram:
         except AssertionError:
             return None
 
-    def visible(self, place: Place) -> list[str]:
-        return self.tg.visible(place.chat, place.thread if place.chat < 0 else None)
+    def messages(self, place: Place) -> list[tuple[str, str]]:
+        return [(str(shown.id), shown.text) for shown in self.tg.messages(place.chat, place.thread if place.chat < 0 else None)]
 
     def shown_for(self, input_id: str) -> list[str] | None:
         return None
@@ -207,10 +208,10 @@ class OnDiscord:
         """The person saw that the bot thinks."""
         return self._slashes[input_id].acknowledged is not None
 
-    def visible(self, place: Place) -> list[str]:
+    def messages(self, place: Place) -> list[tuple[str, str]]:
         own = {number for item in self._slashes.values() if item.channel == place.chat for number in (item.original, *item.followups)}
         return [
-            message.content.replace("`", "")
+            (str(message.id), message.content.replace("`", ""))
             for message in self.dc.messages(place.chat)
             if message.id not in own and not message.loading and message.type in (0, 19, 20)
         ]

@@ -179,14 +179,14 @@ class Crowd:
         self.talk.say(place, "hello", stranger=True)
 
         def code() -> str:
-            found = CODE.search("".join(network.visible(place)))
+            found = CODE.search("".join(self.talk.visible(place)))
             return found[1] if found else ""
 
         try:
             shown = await network.wait_for(code, 30, place)
             admin = Place("telegram", ADMIN)
             self.talk.say(admin, f"/approve {shown}")
-            await network.wait_for(lambda: any(str(place.chat) in text for text in network.visible(admin)), 30, admin)
+            await network.wait_for(lambda: any(str(place.chat) in text for text in self.talk.visible(admin)), 30, admin)
         except AssertionError:
             return
         await self.talk.wait(self.talk.ask(place), 30)

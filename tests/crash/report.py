@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tests.crash.audit import KINDS
-from tests.crash.moments import FAILPOINT
+from tests.crash.moments import FAILPOINT, PAUSE
 from tests.crash.round import Outcome
 
 AMBIGUOUS = {
     "placeholder left": 'an empty "…" beside the message that holds the answer',
     "piece doubled": "a piece of an answer twice: Telegram, streaming off",
     "reply doubled": "a command's reply twice: Telegram",
+    "unknown": "a send that hung until a SIGTERM's time was over: not repeated, may be missing",
     "slash lost": "a slash command or button on Discord that came while nothing ran",
     "pointer repeated": "the same choice of a conversation on record twice",
 }
@@ -65,6 +66,7 @@ class Report:
             ("requests to the model", counts["requests"]),
             ("attempts beyond the first", counts["attempts beyond the first"]),
         ]
+        rows.insert(5, ("  in the pause before suspects are tried alone", sum(life.plan.moment == PAUSE for life in lives)))
         must: Sequence[tuple[str, object]] = [(kind, faults[kind]) for kind in KINDS]
         may = [(f"{name}: {words}", counts[name]) for name, words in AMBIGUOUS.items()]
         parts = [_rows(rows), "must be 0", _rows(must), "nobody can know, and it is documented", _rows(may)]

@@ -104,7 +104,8 @@ class Talk:
         return {said.text, self.edited.get(said.id, said.text)}
 
     def visible(self, place: Place) -> list[str]:
-        return self.networks[place.network].visible(place)
+        """The bot's texts there."""
+        return [text for _, text in self.networks[place.network].messages(place)]
 
     def answered(self, said: Said) -> bool:
         """Whether the person sees something that looks like the end of an answer to this."""
