@@ -128,6 +128,7 @@ def _write(path: Path, data: bytes) -> None:
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         os.write(handle, data)
+        os.fsync(handle)  # or a power cut might leave the new name for nothing
     finally:
         os.close(handle)
     reach("marks before")

@@ -33,6 +33,7 @@ class Seen:
     torn_lines: int = 0
     aside: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    unplaced: list[str] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
     """File -> lines in it that are none; of the journal, and of sessions where they are read whole."""
 
@@ -98,6 +99,8 @@ def _file(folder: Path, path: Path, seen: Seen, deep: bool, tell: Callable[[str]
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
                 seen.torn_lines += block.count(b"\n")
+    elif parts[0] == "power" and path.suffix == ".bad":
+        seen.unplaced.append(str(path))
     elif path.name.endswith(".ids.bad"):
         seen.aside.append(str(path))
     elif parts[0] == "journal" and path.suffix == ".jsonl":
@@ -145,6 +148,12 @@ def _told(folder: Path, seen: Seen, deep: bool) -> Iterator[Finding]:
             "sessions" if all("/sessions/" in path for path in seen.damaged) else "journal",
             f"{counted(lines, 'damaged line')} in {_some(list(seen.damaged))}",
             "passed over; whoever edits files by hand keeps each line JSON",
+        )
+    if seen.unplaced:
+        yield wrong(
+            "power log",
+            f"acknowledged lines that fit nowhere: {_some(seen.unplaced)}",
+            "the file that each belongs to was cut or replaced by hand; put its lines back, or delete what is not wanted",
         )
     if seen.aside:
         yield note("journal", f"put aside: {_some(seen.aside)}", "made anew from its segment; may be deleted")

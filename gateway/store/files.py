@@ -264,6 +264,8 @@ def delete_folder(folder: Path, *, durable: bool = False) -> None:
         if durable:
             sync_folder(folder.parent)
         shutil.rmtree(gone)
+        if durable:
+            sync_folder(folder.parent)
     reach("folder delete after")
 
 

@@ -189,6 +189,31 @@ async def test_a_stranger_is_let_in_by_the_code(tmp_path: Path, writer: Writer, 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+async def test_every_prefix_of_the_file(tmp_path: Path, writer: Writer, clock: Clock) -> None:
+    """Cut at any byte, the file opens with what was whole, keeps the piece that was not, and the next line stands on its own."""
+    path = tmp_path / "access.jsonl"
+    access = await opened(path, writer, clock)
+    for who in ("7", "8"):
+        await access.approve(code(access.decide(direct(who))), by="operator")
+    content = path.read_bytes()
+    lines = content.splitlines(keepends=True)
+    for cut in range(len(content) + 1):
+        path = tmp_path / str(cut) / "access.jsonl"
+        path.parent.mkdir()
+        path.write_bytes(content[:cut])
+        whole = [line for line in lines if line[:-1] in content[:cut]]
+        again = await opened(path, writer, clock)
+        let_in = {row["id"] for row in again.listed() if row["state"] == "let in"}
+        assert let_in == {f"telegram:{who}" for who, line in (("7", lines[1]), ("8", lines[3])) if line in whole}
+        again.decide(direct("9"))
+        await writer.flush()
+        assert path.read_bytes().startswith(b"".join(whole))
+        assert path.read_bytes().count(b"\n") == len(whole) + 1
+        piece = content[len(b"".join(whole)) : cut]
+        torn = path.with_suffix(".torn")
+        assert (torn.read_bytes() if torn.exists() else b"") == (piece + b"\n" if piece.strip() else b"")
+
+
 async def test_a_code_is_good_once_and_for_an_hour(tmp_path: Path, writer: Writer, clock: Clock) -> None:
     """A used, old, wrong or empty code lets nobody in, and a refused approval changes nothing."""
     access = await opened(tmp_path / "access.jsonl", writer, clock)

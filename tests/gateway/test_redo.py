@@ -180,6 +180,23 @@ class TestRecover:
         assert (tmp_path / "sessions" / "a" / "main.jsonl").read_bytes() == HEAD + b"".join(LINES[:3])
         assert (tmp_path / "power" / "000001.torn").read_bytes() == piece + b"\n"
 
+    def test_every_prefix_of_the_log(self, tmp_path: Path) -> None:
+        """Cut at any byte, it gives back the frames that are whole, and keeps the piece that is not."""
+        encoded = [frame.encode() for frame in frames()]
+        whole = b"".join(encoded)
+        ends = [sum(map(len, encoded[:n])) for n in range(len(encoded) + 1)]
+        path = put(tmp_path, b"")
+        for cut in range(len(whole) + 1):
+            put(tmp_path, HEAD)
+            put(tmp_path, whole[:cut], "power/000001.jsonl")
+            recover(tmp_path)
+            count = sum(end <= cut for end in ends) - 1
+            assert path.read_bytes() == HEAD + b"".join(LINES[:count])
+            piece = whole[ends[count] : cut]
+            torn = tmp_path / "power" / "000001.torn"
+            assert (torn.read_bytes() if torn.exists() else b"") == piece + b"\n" * bool(piece and not piece.endswith(b"\n"))
+            torn.unlink(missing_ok=True)
+
     def test_nothing_to_do(self, tmp_path: Path) -> None:
         """A folder without a log is left as it is."""
         recover(tmp_path)

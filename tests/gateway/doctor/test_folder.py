@@ -99,7 +99,9 @@ def test_damage(data: Path) -> None:
         (data / "journal" / "000002.jsonl", b'no json\n{"type":"finished","id":"b"}\n{"cut'),
         (data / "journal" / "000001.ids.bad", b"x"),
         (folder / ".new-0123", b"half"),
+        (data / "power" / "000001.bad", b"a frame\n"),
     ):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(content)
         path.chmod(0o600)
     with session(data, "west").open("ab") as file:
@@ -109,7 +111,11 @@ def test_damage(data: Path) -> None:
         f"put aside: {data}/journal/000001.ids.bad",
         "2 .torn files with 3 pieces of lines that crashes cut off",
     ]
-    assert [(one.area, one.level) for one in told if one.level == "wrong"] == [("sessions", "wrong"), ("journal", "wrong")]
+    assert [(one.area, one.level) for one in told if one.level == "wrong"] == [
+        ("sessions", "wrong"),
+        ("journal", "wrong"),
+        ("power log", "wrong"),
+    ]
     assert f"{folder}/bad.jsonl:1: no session header" in told[0].text
     assert "format 9 is newer" in told[0].text
     assert told[1].text == f"1 damaged line in {data}/journal/000002.jsonl"
