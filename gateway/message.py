@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -255,7 +255,8 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 
 class _Peek(msgspec.Struct):
-    seq: int = 0
+    seq: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] = 0
+    """One that could not be counted on is none: what comes behind it is numbered from it."""
     type: str = ""
 
 

@@ -148,7 +148,7 @@ def _read(path: Path, key: SessionKey, end: int, enough: Callable[[Event], bool]
             if event is None:
                 bad.append(line.offset)
                 continue
-            last = last or event.seq
+            last = max(last, event.seq)
             done = enough(event)
             if keep_last or not done:
                 lines.append(line.data)

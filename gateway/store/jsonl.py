@@ -206,6 +206,9 @@ class JsonlStore:
 
     async def _read(self, session: _Session, work: Callable[[Path, int], files.Read]) -> Tail:
         read = await self._acknowledged(session, work)
+        # The newest line need not have the greatest seq (a damaged one, an editor's): what is read together with it says so, and whoever
+        # reads it builds on that.
+        session.last = max(session.last, read.tail.last)
         if read.bad and read.bad[0] > session.told:
             self._damage.bad(sum(offset > session.told for offset in read.bad))
             session.told = read.bad[0]

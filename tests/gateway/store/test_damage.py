@@ -49,10 +49,22 @@ WHOLE = [said(1), said(2), said(3)]
 class TestDamage:
     """For each kind: good lines are used, bad bytes are somewhere still, one warning names the place, and the next line stands alone."""
 
+    @pytest.mark.parametrize("lines", [(3, 1, 2), (2, 3, 1), (1, 2, 1), (3, 2)], ids=str)
+    async def test_a_newest_line_that_is_not_the_greatest(self, store: JsonlStore, tmp_path: Path, lines: tuple[int, ...]) -> None:
+        """Out of order, twice, or with a digit that changed: who reads the session builds on what it reads, and the session goes on."""
+        put(tmp_path, head() + b"".join(map(said, lines)))
+        last = (await store.tail(KEY, "main", 10)).last
+        assert last == max(lines)
+        assert await store.append(KEY, "main", [said(last + 1)], last, last + 1) == last + 1
+
     @pytest.mark.parametrize(
         ("content", "good", "bad"),
         [
             pytest.param([*WHOLE, b'{"role":"assis'], 3, 0, id="torn"),
+            *(
+                pytest.param([*WHOLE, said(3).replace(b'"seq":3', b'"seq":%d' % seq)], 3, 1, id=f"seq {str(seq)[:5]}")
+                for seq in (-1, 2**53, 2**64, 10**400)
+            ),
             pytest.param([*WHOLE, b'{"role":"assis\n', b"\n"], 3, 1, id="torn and an empty line"),
             pytest.param([said(1), b"{not json}\n", said(2), said(3)], 3, 1, id="in the middle"),
             pytest.param(
