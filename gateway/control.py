@@ -177,7 +177,7 @@ class ControlServer:
         try:
             async with asyncio.timeout(_PATIENCE):
                 request = msgspec.json.decode(await reader.readline(), type=_Request)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, and so is a line that is too long
             return _Answer(error="not a request")
         if request.folder and self._folder is not None and request.folder != identity(self._folder):
             return _Answer(error=f"{_Elsewhere.__name__}: this daemon works in {self._folder}")

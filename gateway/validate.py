@@ -97,7 +97,7 @@ def _number(value: object, kind: type[int] | type[float]) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
         hint = f"the text {show(value)}" if isinstance(value, str) else show(value)
         raise ValueError(f"expected {word}, not {hint}")
-    if not math.isfinite(value) or abs(value) >= 2**53:
+    if abs(value) >= 2**53 or math.isnan(value):  # a number of any length is compared, not converted
         raise ValueError(f"{show(value)} is no number that makes sense here")
     if value < 0:
         raise ValueError(f"must not be negative, and is {show(value)}")

@@ -68,7 +68,10 @@ class Webhook:
             return _status(401)
         if request.method != "POST":
             return _status(405)
-        raw = await request.read()  # 413 by itself above BODY_LIMIT
+        try:
+            raw = await request.read()  # 413 by itself above BODY_LIMIT
+        except (OSError, web.RequestPayloadError):
+            return _status(400)  # who left in the middle of it
         reach("webhook before")
         try:
             await self._take([raw])

@@ -67,7 +67,7 @@ def error(status: int, text: str) -> web.Response:
 
 
 async def read_body(request: web.Request, limit: int, *, timeout: float = 30.0) -> bytes | None:
-    """A request's body; None if it is longer than `limit` bytes or does not arrive within `timeout` seconds."""
+    """A request's body; None if it is longer than `limit` bytes, is broken or does not arrive within `timeout` seconds."""
     body = bytearray()
     try:
         async with asyncio.timeout(timeout):
@@ -75,7 +75,7 @@ async def read_body(request: web.Request, limit: int, *, timeout: float = 30.0) 
                 body += chunk
                 if len(body) > limit:
                     return None
-    except TimeoutError:
+    except (OSError, web.RequestPayloadError):  # also of who left in the middle of it, or waited too long
         return None
     return bytes(body)
 

@@ -72,7 +72,18 @@ async def test_declined(server: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\n", b"nonsense\n", b'{"name":3}\n', b"[]\n", b"\xff\n", b'{"name":"shout","args":[]}\n', b"x" * 200_000]
+    "data",
+    [
+        b"",
+        b"\n",
+        b"nonsense\n",
+        b'{"name":3}\n',
+        b"[]\n",
+        b"\xff\n",
+        b'{"name":"shout","args":[]}\n',
+        b"x" * 200_000,
+        b"[" * 50_000 + b"\n",
+    ],
 )
 async def test_nonsense(server: Path, data: bytes) -> None:
     """What is no request gets a no, and the next one is served."""

@@ -201,6 +201,19 @@ async def test_a_bad_login_body_is_only_a_wrong_token() -> None:
                 assert answer.status == 401
 
 
+async def test_a_body_that_breaks_off_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Of whoever sends it, before any token was shown: nothing in the log, and the next one is served."""
+    async with served(House()) as url, visitor(url, signed_in=False) as v:
+        host = url.removeprefix("http://")
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+        writer.write(f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: {url}\r\nContent-Length: 50\r\n\r\ntoken=".encode())
+        writer.write_eof()
+        assert b" 500 " not in await reader.read()
+        writer.close()
+        assert (await v.sign_in()).status in (200, 303)
+    assert "Traceback" not in caplog.text
+
+
 async def test_the_token_stays_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Right or wrong, in the address or in the form: no log line at any level has it."""
     caplog.set_level(logging.DEBUG)
