@@ -169,6 +169,8 @@ class Fold:
             number = talk.lines[talk.newest()].text[1:]
             answers = [STOPPED, *(text for first, text in self._meant.items() if first.split()[0] == f"a{number}")]
             return {asking.now(talk.answer(text)) for text in answers} if given.may_say_nothing else set()
+        if seen == STOPPED:  # somebody had to be told something: the network showed that the bot thinks
+            return {asking.now(talk.answer(STOPPED))}
         text, _, note = seen.partition("\n\n")
         whole = self._meant.get(" ".join(text.split()[:2]), "")
         if text.split()[0][1:] != talk.lines[talk.newest()].text[1:] or not whole.startswith(text):

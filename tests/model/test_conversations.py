@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from channels.base import Address, Inbound, NotSent, Retry, Sender
+from channels.base import TICKET, Address, Inbound, NotSent, Retry, Sender
 from gateway.commands.base import When
 from gateway.commands.conversations import FORGOTTEN
 from gateway.commands.table import find
@@ -34,6 +34,7 @@ from gateway.message import SessionKey
 from gateway.outbox import MARK, PLACEHOLDER
 from gateway.records import Accepted, Refused
 from gateway.segments import scan
+from gateway.work import NOT_STORED
 from tests.gateway.core import Core
 from tests.gateway.outbox_net import Slow
 from tests.model.fold import Chat, Fold, Given, Line
@@ -162,7 +163,7 @@ class Conversations(RuleBasedStateMachine):
         self.memory.plans[self.words] = plan
         return f"w{self.words}"
 
-    def write(self, chat: str, who: str, text: str) -> Inbound:
+    def write(self, chat: str, who: str, text: str, *, ticket: bool = False) -> Inbound:
         number = len(self.puts) + 1
         input_id = f"net:7:{chat}:{number}"
         inbound = Inbound(
@@ -172,6 +173,7 @@ class Conversations(RuleBasedStateMachine):
             text=text,
             direct=chat != GROUP,
             reply_to=input_id,
+            ticket=TICKET + input_id if ticket else "",
         )
         self.puts[input_id] = Put(inbound, [text])
         return inbound
@@ -199,9 +201,14 @@ class Conversations(RuleBasedStateMachine):
         batch = [self.write(chat, who, self.word(plan)) for plan in plans]
         self.offer([*batch, *batch[: int(twice)]])
 
-    @rule(chat=st.sampled_from(CHATS), who=st.sampled_from(["1", "2"]), texts=st.lists(COMMANDS, min_size=1, max_size=2))
-    def command(self, chat: str, who: str, texts: list[str]) -> None:
-        self.offer([self.write(chat, who, text) for text in texts])
+    @rule(
+        chat=st.sampled_from(CHATS),
+        who=st.sampled_from(["1", "2"]),
+        texts=st.lists(COMMANDS, min_size=1, max_size=2),
+        ticket=st.booleans(),
+    )
+    def command(self, chat: str, who: str, texts: list[str], ticket: bool) -> None:
+        self.offer([self.write(chat, who, text, ticket=ticket) for text in texts])
 
     @rule(pick=st.integers(0, 5), plan=PLANS, to_command=st.booleans())
     def edit(self, pick: int, plan: Plan, to_command: bool) -> None:
@@ -289,6 +296,13 @@ class Conversations(RuleBasedStateMachine):
         self.core = self.born(folder, self.world)
         self.run(self.core.start())
 
+    @rule(seconds=st.lists(st.sampled_from([0.01, 0.3, 3.0, 8.0]), min_size=2, max_size=4), lands=st.booleans())
+    def kill_often(self, seconds: list[float], lands: bool) -> None:
+        """Until what was under way each time is tried alone, or even set aside."""
+        for pause in seconds:
+            self.wait(pause)
+            self.kill(lands)
+
     def cut_off(self) -> None:
         """Nobody is told any more what became of the batches that are on their way."""
         offers, self.offers = self.offers, []
@@ -335,7 +349,11 @@ class Conversations(RuleBasedStateMachine):
             if isinstance(record, Accepted | Refused)
         ]
         assert [number for _, number in Counter(record.id for record in records).items() if number > 1] == []
-        others = {put.inbound.id for put in self.puts.values() if put.inbound.text == "/nonsense" and not put.inbound.direct}
+        others = {
+            put.inbound.id
+            for put in self.puts.values()
+            if put.inbound.text == "/nonsense" and not (put.inbound.direct or put.inbound.ticket)
+        }
         assert {record.id for record in records} == set(self.puts) - others, "taken and not on record"
         for chat in CHATS:
             self.check_chat(chat, [record for record in sorted(records, key=lambda each: each.n) if record.inbound.address.chat == chat])
@@ -363,9 +381,11 @@ class Conversations(RuleBasedStateMachine):
             if command and command[0].when(command[1]) is When.NOW:
                 assert texts, f"no word about {put.inbound.text}"
                 assert all(re.fullmatch(NOW[command[0].name], text) for text in texts), (put.inbound.text, texts)
+                if self.kills > 1:  # tried alone, and then in the queue, like a question
+                    known.may_be = {out for before in known.may_be for out in (before, *before.opened())}
                 continue
             cut = any(CUTS.fullmatch(self.puts[other.id].inbound.text) for other in new[place + 1 :])
-            seen = set(texts) or {""}
+            seen = {NOT_STORED if text.startswith("I broke down") else text for text in texts} or {""}
             given = [Given(tuple(put.texts), put.inbound.sender.id, each, cut) for each in seen]
             after = {out for before in known.may_be for one in given for out in fold.step(before, one)}
             assert after, f"{record.id} {put.texts} cannot say {seen} after {known.may_be}"
@@ -380,12 +400,21 @@ class Conversations(RuleBasedStateMachine):
             assert number not in mine or request in fold.asked or self.old(number, new), f"nobody could ask {request}"
             words = {int(each) for _, text in request for _, each in WORD.findall(text)}
             assert number not in mine or words <= mine, "another chat's words"
+        self.check_forgotten(records, shown)
         for path in (self.core.folder / "sessions").rglob(f"*/{chat}/*.jsonl"):
             found = {int(each) for _, each in WORD.findall(path.read_text())}
             assert found <= mine, f"another chat's words in {path}"
 
     def numbers(self, input_id: str) -> set[int]:
         return {int(number) for text in [self.puts[input_id].inbound.text, *self.puts[input_id].texts] for _, number in WORD.findall(text)}
+
+    def check_forgotten(self, records: list[Accepted | Refused], shown: dict[str, list[str]]) -> None:
+        """No file has a word of what was forgotten, the journal included."""
+        ends = [place for place, record in enumerate(records) if FORGOTTEN in shown.get(record.id, ())]
+        gone = {number for record in records[: ends[-1] if ends else 0] for number in self.numbers(record.id)}
+        for path in self.core.folder.rglob("*.[jt]*") if gone else ():  # lines, and torn ones
+            kept = {int(number) for _, number in WORD.findall(path.read_text())} & gone
+            assert not kept, f"{kept} are forgotten, and in {path}"
 
     def old(self, number: int, new: list[Accepted | Refused]) -> bool:
         """A question of an earlier check, that nobody asked again since."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from channels.base import Address
+from channels.base import TICKET, Address
 from gateway.backends.base import Done, Part, Text
 from gateway.errors import BackendError
 from gateway.message import Request
@@ -150,7 +150,7 @@ class World(Place):
         def landed() -> str:
             message_id = effect()
             if call.op == "send":
-                self.owners[message_id] = call.reply_to
+                self.owners[message_id] = call.reply_to.removeprefix(TICKET)
             return message_id
 
         return await super()._do(call, landed)
