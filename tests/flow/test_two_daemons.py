@@ -28,7 +28,7 @@ async def test_a_second_daemon_on_the_token_is_told_and_outlived(tmp_path: Path,
         parlour = Parlour(first)
         assert TROUBLE in (await parlour("status", "--json")).json["health"]["channels"]["telegram"]["problem"]
         assert TROUBLE in (await parlour("doctor", "--offline")).out
-        for n in range(3):
+        for n in range(2):
             tg.say(ANA, f"question {n}")
             await tg.wait_for(lambda n=n: f"Heard: question {n}" in tg.visible(ANA), 40, chat=ANA)  # type: ignore[misc]
         assert await second.stop() == 0
