@@ -15,6 +15,7 @@ from aiohttp import web
 
 from channels.base import NotSent
 from channels.failpoints import reach
+from channels.quiet import server_log
 from channels.telegram.poll import Take
 from channels.telegram.settings import listen_address
 
@@ -47,7 +48,7 @@ class Webhook:
         """Raises NotSent where the address cannot be listened on."""
         app = web.Application(client_max_size=BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._serve)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        runner = web.AppRunner(app, access_log=None, logger=server_log("channels.telegram.aiohttp"), shutdown_timeout=2.0)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import socket
 import stat
@@ -20,9 +19,9 @@ from typing import NamedTuple
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from channels.guard import Guard, is_loopback
+from channels.quiet import server_log
 from gateway.errors import StartError
 from gateway.httpd.report import Health
 
@@ -54,18 +53,6 @@ def parse_listen(text: str) -> Listen:
     if not colon or not bare or (":" in host and bare == host) or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError('expected an address and a port like "127.0.0.1:8787" or "[::1]:8787"')
     return Listen(bare, int(port))
-
-
-class _Quiet(logging.Filter):
-    """Keeps what aiohttp says of requests that do not parse out of the log: it quotes their bytes, which may have the token in them."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return record.levelno >= logging.WARNING and not isinstance(error, HttpProcessingError)
-
-
-_server_log = logging.getLogger("gateway.httpd.aiohttp")
-_server_log.addFilter(_Quiet())
 
 
 class HttpServer:
@@ -111,7 +98,9 @@ class HttpServer:
         app = web.Application(client_max_size=BODY_MOST)
         own = [web.get("/healthz", self._healthz), web.get("/readyz", self._readyz), web.get("/metrics", self._measured)]
         app.add_routes([*own, *self._routes])
-        runner = web.AppRunner(app, access_log=None, logger=_server_log, keepalive_timeout=75.0, shutdown_timeout=SHUTDOWN)
+        runner = web.AppRunner(
+            app, access_log=None, logger=server_log("gateway.httpd.aiohttp"), keepalive_timeout=75.0, shutdown_timeout=SHUTDOWN
+        )
         await runner.setup()
         try:
             site = await self._site(runner, place)

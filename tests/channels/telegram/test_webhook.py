@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -84,6 +85,27 @@ async def test_too_large_a_body_and_other_methods_are_refused() -> None:
         async with session.get(url, headers={HEADER: "s3cret"}) as response:
             assert response.status == 405
         assert taker.taken == []
+
+
+async def test_a_broken_request_does_not_get_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the secret that may be in it nor anything else of it, nor a traceback of whoever leaves in the middle; 4xx or nothing."""
+    caplog.set_level(logging.DEBUG)
+    async with listening() as (taker, _, _, url):
+        host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
+        for head in (
+            f"POST / HTTP/1.1\r\nX {HEADER}: s3cret\r\n\r\n",
+            f"PO ST / HTTP/1.1\r\n{HEADER}: s3cret\r\n\r\n",
+            f"POST / HTTP/1.1\r\n{HEADER}: s3cret\r\nContent-Length: 50\r\n\r\n{{",
+            f"POST / HTTP/1.1\r\n{HEADER}: s3cret\r\nTransfer-Encoding: chunked\r\n\r\ns3cret\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head.encode())
+            writer.write_eof()
+            assert (await reader.read())[9:10] in (b"4", b"")
+            writer.close()
+        assert taker.taken == []
+    assert "s3cret" not in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_taken_port_is_a_clear_sentence() -> None:
