@@ -16,6 +16,7 @@ from typing import Self
 REPO = Path(__file__).parents[2]
 TOKEN = "7:TEST-TOKEN-aaaabbbbccccddddeeeeffff"
 KEY = "sk-TEST-0123456789"
+WEB_TOKEN = "web-token-0123456789abcdef"
 
 
 def free_port() -> int:
@@ -41,7 +42,7 @@ class Daemon:
             "PYTHONPATH": str(REPO),
             "PARLOUR_TELEGRAM_TOKEN": TOKEN,
             "PARLOUR_BACKEND_API_KEY": KEY,
-            "PARLOUR_WEB_TOKEN": "web-token-0123456789abcdef",
+            "PARLOUR_WEB_TOKEN": WEB_TOKEN,
             **(env or {}),
         }
         self.process: asyncio.subprocess.Process | None = None

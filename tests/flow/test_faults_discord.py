@@ -25,7 +25,7 @@ from tests.flow.seen import BOTH
 BEGUN = "…"
 WAYS = ways(
     wait={"retry_after": 1.0},
-    no_wait=b'{"message": "You are being rate limited.", "code": 0}',
+    no_wait={"retry_after": 0.0},
     nonsense=[("id number", b'{"id": 5}'), ("id null", b'{"id": null}'), ("id word", b'{"id": "x"}')],
 )
 WALL = ("429 page",)

@@ -109,7 +109,8 @@ class World:
         copies = sum(request.said(chat) in text for text in said)
         gone = way.name in request.lost  # what was there of it stays as it is: nobody can be spoken to
         assert copies <= 1, (request.name, way.name, times, seen)
-        tried_in_vain = request.sends and (way.blind or (times > 1 and way.name in REFUSALS))
+        words = request.sends or request.name == "last edit"
+        tried_in_vain = (request.sends and way.blind) or (words and times > 1 and way.name in REFUSALS)
         assert copies or gone or tried_in_vain, (request.name, way.name, times, seen)
         assert gone or len(said) == copies, (request.name, way.name, times, seen)
         if copies and not way.blind:
@@ -150,7 +151,7 @@ async def test_each_request_survives_each_fault(tmp_path: Path, tg: FakeTelegram
             for request in REQUESTS
             if streaming in ("edit", request.streaming) and (ALL or request.streaming == streaming)
             for way in chosen(WAYS)
-            for times in ((1, 3) if ALL else (1,))
+            for times in ((1, 3) if ALL and way.name not in request.lost else (1,))
         ]
         ben = Bystander(lambda text: tg.say(7, text), lambda text: until(tg, 7, lambda seen: seen[-1:] == [f"Heard: {text}"], PATIENCE))
         await beside(ben, cases)

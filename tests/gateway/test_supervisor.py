@@ -55,6 +55,27 @@ def supervisor(channel: Moody) -> Supervisor:
 FAULTS = [NotSent("x"), Unknown("x"), RuntimeError("x"), OSError(5, "x"), KeyError("x"), asyncio.CancelledError()]
 
 
+class Grouped(Moody):
+    """Works in a group of tasks, as a channel may."""
+
+    async def run(self, accept: Accept) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(super().run(accept))
+
+
+async def test_a_group_of_tasks_that_fails_is_a_failure_and_not_the_end() -> None:
+    """It leaves its task marked as cancelled, which is no word of ours; and a real cancellation still ends it, at once."""
+    channel = Grouped((None, RuntimeError("x")), (None, RuntimeError("x")), (None, 1000.0))
+    one = supervisor(channel)
+    task = asyncio.create_task(one.run())
+    await asyncio.sleep(10.0)
+    assert (one.state, len(channel.starts)) == ("up", 3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.get_running_loop().time() == 10.0
+
+
 @pytest.mark.parametrize("when", ["start", "run"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 async def test_whatever_happens_it_is_started_again(fault: BaseException, when: str) -> None:
