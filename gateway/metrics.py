@@ -141,6 +141,7 @@ WAITING = Gauge("parlour_inputs_waiting", "Inputs that wait behind a running tur
 OLDEST = Gauge("parlour_inputs_oldest_waiting_seconds", "How long the oldest of them waits; 0 if none does.")
 UNFINISHED = Gauge("parlour_inputs_unfinished", "Inputs on record whose answer is not yet delivered, the running ones included.")
 TURNS = Gauge("parlour_turns_running", "Turns that run.")
+LONGEST = Gauge("parlour_turns_longest_seconds", "How long the one of them runs that began first; 0 if none does.")
 COMMANDS = Gauge("parlour_commands_running", "Commands that are being answered past the queue.")
 LANES = Gauge("parlour_lanes", "Chats to which something goes out, or that have to be waited for.")
 UNSENT = Gauge("parlour_deliveries_unsent", "Texts that wait for a network.", ("channel",))

@@ -63,7 +63,7 @@ class Overview:
                 state=state, problem=problem, last_sign_of_life=None if silence is None else round(silence, 1)
             )
         oldest = self._runners.oldest()
-        stuck = self.stuck()
+        longest, stuck = self._runners.longest(), self.stuck()
         well = all(state.state in _WELL for state in states.values())
         return Health(
             ready=well and self._watch.ready and not stuck and not self._disk.disk.problem,
@@ -78,6 +78,7 @@ class Overview:
             lanes=len(self._outbox),
             unsent=self._outbox.waiting(),
             oldest_waiting=None if oldest is None else round(oldest, 1),
+            longest_turn=None if longest is None else round(longest, 1),
             restarted=self._restarts.recent(),
             stuck=stuck,
         )
@@ -112,6 +113,7 @@ class Overview:
         yield Reading(metrics.OLDEST, self._runners.oldest() or 0.0)
         yield Reading(metrics.UNFINISHED, self._inbox.open_inputs)
         yield Reading(metrics.TURNS, self._runners.turns())
+        yield Reading(metrics.LONGEST, self._runners.longest() or 0.0)
         yield Reading(metrics.COMMANDS, self._router.busy)
         yield Reading(metrics.LANES, len(self._outbox))
         for channel, count in self._outbox.unsent().items():

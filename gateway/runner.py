@@ -111,7 +111,16 @@ class Runners:
 
     def turns(self) -> int:
         """How many turns run."""
-        return sum(queue.running is not None and queue.running.begun for queue in self._queues.values())
+        return len(self._begun())
+
+    def longest(self) -> float | None:
+        """Seconds that the turn runs that began first; None where none runs."""
+        began = min(self._begun(), default=None)
+        return None if began is None else asyncio.get_running_loop().time() - began
+
+    def _begun(self) -> list[float]:
+        running = (queue.running for queue in self._queues.values())
+        return [one.begun for one in running if one is not None and one.begun is not None]
 
     def backlog(self) -> int:
         """How many inputs wait, of all keys together."""
@@ -179,7 +188,7 @@ class Runners:
             self._patience.begun(pending.input.inbound.id)
             running = queue.running
             assert running is not None
-            running.begun = True
+            running.begun = asyncio.get_running_loop().time()
             try:
                 await self._work.do(pending, running)
             except OSError as error:

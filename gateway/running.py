@@ -22,8 +22,8 @@ class Running:
     """The turn that a key is in, for whoever wants to end it."""
 
     pending: Pending
-    begun: bool = False
-    """It is being worked on; before, it waits to be let in."""
+    begun: float | None = None
+    """Since when it is being worked on, by the loop's clock; before, it waits to be let in."""
     hurry: Callable[[], None] | None = None
     """While it waits for its turn: a stopped one need not."""
     asking: asyncio.Task[Outcome] | None = None

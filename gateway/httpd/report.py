@@ -40,6 +40,8 @@ class Health(msgspec.Struct, frozen=True):
     """Messages that wait for a network."""
     oldest_waiting: float | None = None
     """Seconds that the oldest unanswered input waits."""
+    longest_turn: float | None = None
+    """Seconds that the turn runs that began first."""
     restarted: dict[str, str] = {}
     """Parts of the daemon that hung or failed within the last two minutes and were started anew, and why."""
     stuck: str = ""
