@@ -4,7 +4,9 @@ Off unless a test that starts the process sets an environment variable; then a p
 channels because both packages mark places, and imports go down only. Called wherever something becomes durable or leaves the house; what
 sets the variables is `tests/crash`.
 
-    PARLOUR_FAILPOINT=send before telegram:3     SIGKILL to itself when that place is reached for the third time
+    PARLOUR_FAILPOINT=send before telegram:3     SIGKILL to itself when that place is reached for the third time; with ":0.1" behind it the
+                                                 thread stands still there for so long first, while the others go on: what does not wait
+                                                 for a write that it should wait for gives itself away
     PARLOUR_FAILPOINT_LOG=FILE                   each place is written there when it is reached for the first time
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -94,8 +97,8 @@ class Armed:
     """What a test asked for."""
 
     def __init__(self, wanted: str, seen: str) -> None:
-        self._name, _, nth = wanted.rpartition(":")
-        self._left = int(nth) if self._name else 0
+        self._name, nth, pause = [*wanted.split(":"), "", ""][:3]
+        self._left, self._pause = int(nth or 0), float(pause or 0)
         self._log = seen
         self._seen: set[str] = set()
         self._lock = threading.Lock()
@@ -115,6 +118,7 @@ class Armed:
                 if not self._left:
                     if self._log:
                         self._tell(f"{name}!")
+                    time.sleep(self._pause)
                     os.kill(os.getpid(), signal.SIGKILL)
 
     def _tell(self, name: str) -> None:

@@ -51,6 +51,7 @@ def test_the_nth_time_kills(tmp_path: Path) -> None:
     assert child(PARLOUR_FAILPOINT="rotate:2", PARLOUR_FAILPOINT_LOG=str(log)) == (-9, 1)
     assert log.read_text() == "rotate\nrotate!\n"
     assert child(PARLOUR_FAILPOINT="rotate:4") == (0, 3)
+    assert child(PARLOUR_FAILPOINT="rotate:3:0.01") == (-9, 2)
 
 
 def test_files_are_told_apart() -> None:

@@ -59,7 +59,7 @@ class Lives:
     async def begin(self, plan: Plan | None = None, *, ready: bool = False) -> None:
         """Start the daemon, armed as planned; without a plan, for good."""
         self.daemon.env["PARLOUR_FAILPOINT_LOG"] = str(self.log)
-        self.daemon.env["PARLOUR_FAILPOINT"] = f"{plan.name}:{plan.nth}" if plan and plan.moment == FAILPOINT else ""
+        self.daemon.env["PARLOUR_FAILPOINT"] = f"{plan.name}:{plan.nth}:{plan.gap}" if plan and plan.moment == FAILPOINT else ""
         self._born = self.daemon.log.stat().st_size if self.daemon.log.exists() else 0
         await self.daemon.start(ready=ready)
 
@@ -134,6 +134,9 @@ class Lives:
         if plan.moment == FAILPOINT:
             return await self._provoked(plan, end)
         if held is not None:
+            if plan.name.endswith(" slash"):
+                await self._until(self.crowd.connected, end)
+                self.provoke("slash")
             return await self._first(held.reached.wait(), end)
         if plan.moment == MODEL:
             self.talk.on_ask.clear()

@@ -43,7 +43,7 @@ class Plan:
     wait: float = 0.0
     """Seconds, where chance decides."""
     gap: float = 0.0
-    """Seconds between two signals."""
+    """Seconds between two signals, or between a place and the death there."""
 
     def __str__(self) -> str:
         what = f" {self.name}" if self.name else ""
@@ -97,7 +97,8 @@ class Deck:
             if dice.random() < 0.5:
                 name = self._place(places)
                 often = name.startswith(OFTEN) or (name.endswith((" journal", " session")) and name.startswith("append"))
-                yield Plan(FAILPOINT, name=name, nth=dice.choice((1, 1, 2, 3, 5, 8, 13)) if often else 1)
+                pause = dice.choice((0.0, 0.0, 0.05, 0.15)) if name.startswith("append") else 0.0
+                yield Plan(FAILPOINT, name=name, nth=dice.choice((1, 1, 2, 3, 5, 8, 13)) if often else 1, gap=pause)
                 continue
             how = dice.choices((KILL, TERM, TERM_TERM, TERM_KILL), (60, 16, 12, 12))[0]
             match dice.choices((CALL, MODEL, TIME, START), (40, 15, 30, 15))[0]:

@@ -195,9 +195,14 @@ class Crowd:
         """Somebody on Discord says one thing in a chat that nobody knew; the daemon must be listening."""
         dc = self.talk.networks["discord"]
         assert isinstance(dc, OnDiscord)
-        if dc.dc.gateway.live and self._newcomers < 300:
-            self.talk.ask(Place("discord", dc.dc.dm(NEWCOMERS + self._newcomers)))
+        if self.connected() and self._newcomers < 300:
+            self.talk.ask(Place("discord", dc.dc.dm(NEWCOMERS + self._newcomers)), passing=True)
             self._newcomers += 1
+
+    def connected(self) -> bool:
+        """Somebody listens on Discord."""
+        dc = self.talk.networks["discord"]
+        return isinstance(dc, OnDiscord) and bool(dc.dc.gateway.live)
 
     def slash(self) -> None:
         """Somebody uses Discord's menu."""

@@ -39,7 +39,8 @@ class Said:
     stranger: bool = False
     """Its author is not let in yet."""
     passing: bool = False
-    """The network does not keep it: a slash command or a press on Discord that nobody hears is lost there, and its author sees it."""
+    """The network does not keep it: a slash command or a press on Discord that nobody hears is lost there, and its author sees it. So are
+    the first words in a direct chat: nothing lists those."""
     slash: bool = False
     at: float = field(default_factory=time.monotonic)
 
@@ -66,18 +67,18 @@ class Talk:
 
     # ---------------------------------------------------------------------------------------------------------------------- people
 
-    def say(self, place: Place, text: str, *, tag: str = "", fails: bool = False, stranger: bool = False) -> Said:
+    def say(self, place: Place, text: str, *, tag: str = "", fails: bool = False, stranger: bool = False, passing: bool = False) -> Said:
         """A message or a command."""
-        return self._note(Said(self.networks[place.network].say(place, text), place, text, tag, fails, stranger))
+        return self._note(Said(self.networks[place.network].say(place, text), place, text, tag, fails, stranger, passing))
 
-    def ask(self, place: Place, *, long: bool = False, fails: bool = False) -> Said:
+    def ask(self, place: Place, *, long: bool = False, fails: bool = False, passing: bool = False) -> Said:
         """A question that occurs once in the world."""
         tag = f"w{len(self.said)}x"
         if long:
             self._long.add(tag)
         if fails:
             self._failing.add(tag)
-        return self.say(place, f"{tag} what now", tag=tag, fails=fails)
+        return self.say(place, f"{tag} what now", tag=tag, fails=fails, passing=passing)
 
     def slash(self, place: Place, text: str) -> Said:
         """A command by Discord's menu."""
