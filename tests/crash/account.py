@@ -63,6 +63,8 @@ class Account:
         self.asides: dict[str, list[Said]] = {command: [] for command in ASIDE}
         self.moved: dict[str, str] = {}
         """Input -> the session that it made current."""
+        self.made_main: set[str] = set()
+        """Inputs that made the first session of all."""
         self.forgotten: set[str] = set()
         """Tags of which no file may tell any more."""
         self.cutters: list[int] = []
@@ -79,6 +81,7 @@ class Account:
     def _book(self, one: Said) -> Book:
         if not self.current:
             self._make("main", Book(one.id))
+            self.made_main.add(one.id)
         return self.books[self.current]
 
     def _make(self, name: str, book: Book) -> None:

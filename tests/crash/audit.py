@@ -10,6 +10,7 @@ know is counted in `Audit.counts` instead:
 - "pointer repeated": a command that is met again sets the same pointer again; nothing else can have happened in between.
 - "unknown": a send that the network left unanswered until the daemon, asked to end, had used up its time: it is recorded as such and not
   repeated, and may be missing.
+- "taken back": what /stop took back of an answer. A piece that was sent before a kill, and not on record, may be seen all the same.
 - "slash lost": a slash command or a press on Discord that nobody heard. Discord tells the person, or leaves "thinking"; it keeps none.
 """
 
@@ -170,7 +171,7 @@ class Audit:
             self._fault(WRONG, f"{account.folder}: is in {moves[-1]['current']}, expected {account.current}", account.said[-1].id)
         for input_id, name in account.moved.items():
             times = [move["current"] for move in moves if move.get("for") == input_id]
-            if times[:1] == ["main"] and len(times) > 1 and "main" in account.books and account.books["main"].made_by == input_id:
+            if times[:1] == ["main"] and len(times) > 1 and input_id in account.made_main:
                 del times[0]  # the key's first input, which made `main`, too
             if set(times) != {name}:
                 self._fault(WRONG, f"{account.folder}: moved to {times}, expected {name}", input_id)

@@ -14,6 +14,7 @@ AMBIGUOUS = {
     "piece doubled": "a piece of an answer twice: Telegram, streaming off",
     "reply doubled": "a command's reply twice: Telegram",
     "unknown": "a send that hung until a SIGTERM's time was over: not repeated, may be missing",
+    "taken back": "answers of which /stop took back what was not sent",
     "slash lost": "a slash command, button or first words on Discord while nothing ran",
     "pointer repeated": "the same choice of a conversation on record twice",
 }
