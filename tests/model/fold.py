@@ -122,6 +122,8 @@ class Given:
     seen: str
     """What the chat shows in answer to it; "" if nothing."""
     may_say_nothing: bool = False
+    killed: bool = False
+    """What it says may have been sent by a life of which nobody knows that it sent it."""
 
 
 class Fold:
@@ -176,7 +178,8 @@ class Fold:
         if text.split()[0][1:] != talk.lines[talk.newest()].text[1:] or not whole.startswith(text):
             return set()
         if not note:
-            return {asking.now(talk.answer(text))} if text == whole else set()
+            taken_back = {asking.now(talk.answer(STOPPED))} if given.may_say_nothing and given.killed else set()
+            return {asking.now(talk.answer(text))} | taken_back if text == whole else set()
         if note in {STOPPED, f"({AGAIN} The answer is not complete.)", f"({BROKEN_OFF})"}:
             return {asking.now(talk.answer(text))}
         return set()

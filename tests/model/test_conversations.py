@@ -386,7 +386,7 @@ class Conversations(RuleBasedStateMachine):
                 continue
             cut = any(CUTS.fullmatch(self.puts[other.id].inbound.text) for other in new[place + 1 :])
             seen = {NOT_STORED if text.startswith("I broke down") else text for text in texts} or {""}
-            given = [Given(tuple(put.texts), put.inbound.sender.id, each, cut) for each in seen]
+            given = [Given(tuple(put.texts), put.inbound.sender.id, each, cut, self.kills > 0) for each in seen]
             after = {out for before in known.may_be for one in given for out in fold.step(before, one)}
             assert after, f"{record.id} {put.texts} cannot say {seen} after {known.may_be}"
             known.may_be = after
