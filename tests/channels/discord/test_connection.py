@@ -466,5 +466,5 @@ def test_what_may_change_while_it_runs(tmp_path: Path) -> None:
     channel = channel_for(FakeDiscord(), tmp_path)
     assert isinstance(channel, Adjustable)
     channel.adjust(Settings(sends_per_second=7, chat_per_second=0.5, group_per_minute=9, backlog=Seconds(60)))
-    assert (channel.pacing, channel.backlog) == (Pacing(7, 0.5, 9), 60.0)
+    assert (channel.pacing, channel.backlog) == (Pacing(7, 0.5, 9, apart=True), 60.0)
     assert channel.adjustable == {"sends_per_second", "chat_per_second", "group_per_minute", "backlog"}
