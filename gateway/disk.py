@@ -11,7 +11,6 @@ Everything here blocks; on the loop it runs through `aiofiles.os.wrap`.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -217,8 +216,10 @@ def sync_folder(path: Path) -> None:
 def sync_all(folder: Path) -> None:
     """Everything on the file system of `folder` is on the medium, whoever wrote it. Raises OSError."""
     try:
+        import ctypes  # noqa: PLC0415  # only here, and a small Python may have been built without it
+
         syncfs = ctypes.CDLL(None, use_errno=True).syncfs
-    except (OSError, AttributeError):  # not Linux
+    except (ImportError, OSError, AttributeError):  # or it is not Linux
         os.sync()
         return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -93,14 +93,31 @@ async def forgetful(house: House, dice: random.Random, steps: int) -> None:
     key = KEYS[3]
     for _ in range(max(1, steps // 8)):
         mark = f"secret-{next(_numbers)}-{dice.randrange(10**9)}"
-        inbound = Inbound(f"t:{mark}".replace("secret", "id"), Address("telegram", "3"), Sender("3"), mark)
-        await house.inbox.put([Entry(Input(inbound, str(key), time.time()))])
-        await house.inbox.started(inbound.id, "main", 0)
+        asked = await ask(house, mark)
         await talk(house, key, dice, 3, mark)
+        for brief in (f"{mark}-one", f"{mark}-two"):  # of the same name, and byte for byte the same but for the words
+            await house.store.create(key, "brief", header(key, "brief"))
+            await house.store.append(key, "brief", [encode_line(Message(seq=1, at="t", role="user", content=brief))], 0, 1)
+            await house.store.delete(key, "brief")
+            say("forgotten", brief)
+        await house.store.create(key, "brief", header(key, "brief"))
         await house.store.delete(key)
         await house.inbox.forget(str(key))
         say("forgotten", mark)
-        await house.inbox.finished(inbound.id)
+        await house.inbox.finished(asked)
+        mark = f"{mark}-again"
+        asked = await ask(house, mark)
+        await house.inbox.forget(str(key))
+        say("forgotten", mark)
+        await house.inbox.finished(asked)
+
+
+async def ask(house: House, mark: str) -> str:
+    """An input of that chat's that began; its id."""
+    inbound = Inbound(f"t:{mark}".replace("secret", "id"), Address("telegram", "3"), Sender("3"), mark)
+    await house.inbox.put([Entry(Input(inbound, str(KEYS[3]), time.time()))])
+    await house.inbox.started(inbound.id, "main", 0)
+    return inbound.id
 
 
 async def listen(house: House, seed: int, steps: int) -> None:

@@ -1,5 +1,5 @@
 """Power cuts at any moment: with `durability = "power"` everything that was acknowledged is there afterwards, whatever the medium made of
-the rest. Long form: PARLOUR_POWER_CUTS=60, some 3 minutes."""
+the rest. Long form: PARLOUR_POWER_CUTS=100, some 3 minutes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.crash.power_child import KEYS, House
 
 __all__ = ["recorder"]
 
-CUTS = int(os.environ.get("PARLOUR_POWER_CUTS", "3"))
-STEPS = 12
+CUTS = int(os.environ.get("PARLOUR_POWER_CUTS", "2"))
+STEPS = 10
 
 
 @dataclass
@@ -104,10 +104,11 @@ async def missing(folder: Path, said: Acknowledged) -> list[str]:
     return found
 
 
-def moments(ops: Sequence[Op], count: int, dice: random.Random) -> set[int]:
-    """After which calls the power is cut: half of them just behind an acknowledgement."""
-    told = [number for number, op in enumerate(ops) if op.kind == "!"]
-    return {dice.choice(told) for _ in range(count // 2)} | {dice.randrange(len(ops)) for _ in range(count - count // 2)} | {len(ops) - 1}
+def moments(ops: Sequence[Op], count: int, dice: random.Random, begun: int = 0) -> set[int]:
+    """After which calls the power is cut, from `begun` on: about half of them just behind an acknowledgement, and the last one."""
+    calls = range(begun, len(ops))
+    told = [number for number in calls if ops[number].kind == "!"]
+    return {dice.choice(each) for _ in range(count // 2 + 1) for each in (told, calls)} | {len(ops) - 1} if calls else set()
 
 
 async def cut(ops: Sequence[Op], disk: Disk, said: Acknowledged, at: Iterable[int], place: Path, dice: random.Random) -> list[str]:
@@ -119,7 +120,7 @@ async def cut(ops: Sequence[Op], disk: Disk, said: Acknowledged, at: Iterable[in
         if op.kind == "!":
             said.hear(op.data)
         if number in wanted:
-            for fate in FATES:
+            for fate in (FATES[0], *dice.sample(FATES[1:], 2)):
                 lay_out(disk.after(*fate, dice), place)
                 with capture_logs():
                     faults += [f"after {number} ({' '.join(fate)}): {each}" for each in await missing(place, said)]
@@ -136,18 +137,18 @@ def data(tmp_path: Path) -> Path:
 
 async def test_a_power_cut_takes_nothing_that_was_acknowledged(tmp_path: Path, data: Path, recorder: Path) -> None:
     """Every line, fork, pointer, input and approval that was acknowledged is there, in order and whole; what was said to be deleted or
-    forgotten is not; the next process goes on from there."""
+    forgotten is not; the next process goes on from there. It holds from the start on that asks for it, for what was written before too."""
     dice = random.Random(CUTS)
-    said = Acknowledged()
-    for seed in range(2):
-        disk = Disk(data)
-        ops = await record(recorder, tmp_path / "ops", "tests.crash.power_child", str(data), str(seed), "power", str(STEPS))
-        assert await cut(ops, disk, said, moments(ops, CUTS, dice), tmp_path / "image", dice) == []
+    said, disk = Acknowledged(), Disk(data)
+    for seed, durability in enumerate(("process", "power", "power")):
+        ops = await record(recorder, tmp_path / "ops", "tests.crash.power_child", str(data), str(seed), durability, str(STEPS))
+        begun = next(number for number, op in enumerate(ops) if op.kind == "S") if durability == "power" else len(ops)
+        assert await cut(ops, disk, said, moments(ops, CUTS, dice, begun), tmp_path / "image", dice) == []
         assert disk.after("kept", "kept", dice) == {
             str(path.relative_to(data)): path.read_bytes() if path.is_file() else None for path in data.rglob("*")
         }  # the model has missed nothing
-        assert not list((data / "power").iterdir())
-    assert len(said.put) == 2 * 3 * STEPS
+    assert not list((data / "power").iterdir())
+    assert len(said.put) == 3 * 3 * STEPS
     assert said.forgotten
     assert said.gone
     assert said.let_in
