@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -27,25 +25,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from channels.base import TICKET, Address, Inbound, NotSent, Retry, Sender
-from gateway.commands.base import When
-from gateway.commands.conversations import FORGOTTEN
-from gateway.commands.table import find
-from gateway.message import SessionKey
-from gateway.outbox import MARK, PLACEHOLDER
-from gateway.records import Accepted, Refused
-from gateway.segments import scan
-from gateway.work import NOT_STORED
 from tests.gateway.core import Core
 from tests.gateway.outbox_net import Slow
-from tests.model.fold import Chat, Fold, Given, Line
+from tests.model.judge import ADMINS, CHATS, GROUP, Judge, Put
 from tests.model.virtual import BASE, WORD, Loop, Memory, Plan, RoughWriter, Voice, World
 
 T = TypeVar("T")
-CHATS = ["1", "2", "3"]
-GROUP = "3"
-ADMINS = {"1"}
-CUTS = re.compile(r"/(stop|reset|new|forget(\s.*)?\syes)", re.IGNORECASE)
-
 PLANS = st.sampled_from(
     [
         Plan(),
@@ -66,26 +51,6 @@ COMMANDS = st.sampled_from(
         *("/forget", "/forget yes", "/forget west", "/forget west yes", "/forget main yes", "/forget no", "/start", "/nonsense", " "),
     ]
 )
-NOW = {
-    "stop": r"Stopped\.|Nothing is running\.",
-    "sessions": r"(?s)No conversation yet.*|\s*- `.*",
-    "help": r"(?s)Write to me.*",
-    "status": r"(?s)- Session: .*",
-    "whoami": r"You are `net:.*",
-    "start": r"(?s)Hello\..*",
-    "forget": r"(?s)This deletes .*|There is no session .*|Nothing was deleted\.|In a group only its admins may do that\.",
-}
-
-DOOR = r"\d+ messages wait here already.*|Yes\? Write your question in the same message\.|There is no command /nonsense\. .*"
-
-
-@dataclass
-class Put:
-    """Something that a person wrote."""
-
-    inbound: Inbound
-    texts: list[str]
-    acknowledged: bool = False
 
 
 @dataclass
@@ -96,15 +61,6 @@ class Offer:
     task: asyncio.Task[None]
     edit: str = ""
     """The new text, where it is the edit of a message that was acknowledged before."""
-
-
-@dataclass
-class Known:
-    """A chat, as far as it was checked."""
-
-    upto: int = 0
-    """The last input of it, by its number in the journal."""
-    may_be: set[Chat] = field(default_factory=lambda: {Chat()})
 
 
 class Conversations(RuleBasedStateMachine):
@@ -123,7 +79,6 @@ class Conversations(RuleBasedStateMachine):
         self.loop = Loop()
         self.root = Path(tempfile.mkdtemp(prefix="parlour-model-"))
         self.memory = Memory()
-        self.most = most
         self.house: Callable[..., Core] = partial(
             Core,
             writer=lambda: RoughWriter(self.loop.disk),
@@ -137,12 +92,12 @@ class Conversations(RuleBasedStateMachine):
         )
         self.lives = 0
         self.kills = 0
-        self.world = World(units=4000, streams=streams, latency=0.1, admins=ADMINS)
+        self.world = World(units=4000, streams=streams, latency=0.1, admins={*ADMINS})
         self.core = self.born(self.root / "0", self.world)
         self.puts: dict[str, Put] = {}
+        self.judge = Judge(most, self.memory, self.puts)
         self.offers: list[Offer] = []
         self.unheard: list[Inbound] = []
-        self.known = {chat: Known() for chat in CHATS}
         self.words = 0
         self.run(self.core.start())
 
@@ -323,8 +278,8 @@ class Conversations(RuleBasedStateMachine):
                 break
             self.run(asyncio.sleep(20))
         assert not self.core.inbox.unfinished(), "it does not become quiet"
-        self.run(asyncio.sleep(0))
-        self.check()
+        self.run(self.judge.check(self.core, self.world, self.kills))
+        assert self.memory.faults + self.world.faults + self.loop.faults == []
 
     def teardown(self) -> None:
         if not hasattr(self, "core"):
@@ -339,120 +294,6 @@ class Conversations(RuleBasedStateMachine):
         finally:
             self.loop.close()
             shutil.rmtree(self.root, ignore_errors=True)
-
-    def check(self) -> None:
-        assert self.memory.faults + self.world.faults + self.loop.faults == []
-        records = [
-            record
-            for path in sorted((self.core.folder / "journal").glob("*.jsonl"))
-            for record in scan(path, tell=False)
-            if isinstance(record, Accepted | Refused)
-        ]
-        assert [number for _, number in Counter(record.id for record in records).items() if number > 1] == []
-        others = {
-            put.inbound.id
-            for put in self.puts.values()
-            if put.inbound.text == "/nonsense" and not (put.inbound.direct or put.inbound.ticket)
-        }
-        assert {record.id for record in records} == set(self.puts) - others, "taken and not on record"
-        for chat in CHATS:
-            self.check_chat(chat, [record for record in sorted(records, key=lambda each: each.n) if record.inbound.address.chat == chat])
-
-    def check_chat(self, chat: str, records: list[Accepted | Refused]) -> None:
-        known = self.known[chat]
-        shown: dict[str, list[str]] = {}
-        for input_id, text in self.world.said(Address("net", chat)):
-            if text not in {PLACEHOLDER.text, MARK.text}:
-                shown.setdefault(input_id, []).append(text)
-        mine = {word for record in records for word in self.numbers(record.id)}
-        for input_id, texts in shown.items():
-            assert {int(number) for text in texts for _, number in WORD.findall(text)} <= mine, "another chat's words"
-            most = 1 + (self.kills if not self.world.streams or not WORD.match(texts[0]) else 0)
-            assert len(texts) <= most, f"{input_id} is answered {len(texts)} times: {texts}"
-        fold = Fold(self.most, group=chat == GROUP, admins=frozenset(ADMINS), meant=self.memory.meant)
-        new = [record for record in records if record.n > known.upto]
-        new = self.after_what_was_forgotten(known, new, shown)
-        for place, record in enumerate(new):
-            put, texts = self.puts[record.id], shown.get(record.id, [])
-            if isinstance(record, Refused) or record.reply is not None:
-                self.check_refused(record, texts)
-                continue
-            command = find(put.inbound.text)
-            if command and command[0].when(command[1]) is When.NOW:
-                assert texts, f"no word about {put.inbound.text}"
-                assert all(re.fullmatch(NOW[command[0].name], text) for text in texts), (put.inbound.text, texts)
-                if self.kills > 1:  # tried alone, and then in the queue, like a question
-                    known.may_be = {out for before in known.may_be for out in (before, *before.opened())}
-                continue
-            cut = any(CUTS.fullmatch(self.puts[other.id].inbound.text) for other in new[place + 1 :])
-            seen = {NOT_STORED if text.startswith("I broke down") else text for text in texts} or {""}
-            given = [Given(tuple(put.texts), put.inbound.sender.id, each, cut, self.kills > 0) for each in seen]
-            after = {out for before in known.may_be for one in given for out in fold.step(before, one)}
-            assert after, f"{record.id} {put.texts} cannot say {seen} after {known.may_be}"
-            known.may_be = after
-        if records:
-            known.upto = records[-1].n
-        real = self.run(self.real(chat))
-        same = {each for each in known.may_be if self.alike(each, real)}
-        assert same, f"on disk: {real}; it can only be one of {known.may_be}"
-        known.may_be = same
-        for number, request in self.memory.asked:
-            assert number not in mine or request in fold.asked or self.old(number, new), f"nobody could ask {request}"
-            words = {int(each) for _, text in request for _, each in WORD.findall(text)}
-            assert number not in mine or words <= mine, "another chat's words"
-        self.check_forgotten(records, shown)
-        for path in (self.core.folder / "sessions").rglob(f"*/{chat}/*.jsonl"):
-            found = {int(each) for _, each in WORD.findall(path.read_text())}
-            assert found <= mine, f"another chat's words in {path}"
-
-    def numbers(self, input_id: str) -> set[int]:
-        return {int(number) for text in [self.puts[input_id].inbound.text, *self.puts[input_id].texts] for _, number in WORD.findall(text)}
-
-    def check_forgotten(self, records: list[Accepted | Refused], shown: dict[str, list[str]]) -> None:
-        """No file has a word of what was forgotten, the journal included."""
-        ends = [place for place, record in enumerate(records) if FORGOTTEN in shown.get(record.id, ())]
-        gone = {number for record in records[: ends[-1] if ends else 0] for number in self.numbers(record.id)}
-        for path in self.core.folder.rglob("*.[jt]*") if gone else ():  # lines, and torn ones
-            kept = {int(number) for _, number in WORD.findall(path.read_text())} & gone
-            assert not kept, f"{kept} are forgotten, and in {path}"
-
-    def old(self, number: int, new: list[Accepted | Refused]) -> bool:
-        """A question of an earlier check, that nobody asked again since."""
-        return number not in {each for record in new for each in self.numbers(record.id)}
-
-    def check_refused(self, record: Accepted | Refused, texts: list[str]) -> None:
-        if record.reply is not None and not record.reply.text:  # /forget blanked it
-            assert all(re.fullmatch(DOOR, text) for text in texts), texts
-        else:
-            assert set(texts) == ({record.reply.text} if record.reply else set()), (record, texts)
-
-    def after_what_was_forgotten(
-        self, known: Known, new: list[Accepted | Refused], shown: dict[str, list[str]]
-    ) -> list[Accepted | Refused]:
-        """After a crash nothing is said any more about what was forgotten before it was said; then nobody can tell what it was."""
-        for place in range(len(new) - 1, -1, -1):
-            if shown.get(new[place].id) == [FORGOTTEN]:
-                if self.kills and any(record.id not in shown for record in new[:place]):
-                    known.may_be = {Chat()}
-                    return new[place + 1 :]
-                break
-        return new
-
-    async def real(self, chat: str) -> Chat:
-        key = SessionKey("net", chat)
-        sessions = self.core.sessions
-        found = []
-        for info in await sessions.sessions(key):
-            view = await sessions.view(key, info.name)
-            lines = tuple(Line(m.role, m.content or "", m.from_.id if m.from_ else "") for m in view.messages)
-            held = (await sessions.glance(key, info.name)).messages
-            assert list(held) == list(view.messages)[len(lines) - len(held) :], "memory and file differ"
-            found.append((info.name, lines))
-        return Chat(tuple((name, lines) for name, lines in found), await sessions.peek(key))  # type: ignore[misc]
-
-    def alike(self, may: Chat, real: Chat) -> bool:
-        there = {name: talk.lines for name, talk in may.sessions}
-        return there == dict(real.sessions) and may.current in {"", real.current}  # type: ignore[comparison-overlap]
 
 
 TestConversations = Conversations.TestCase
