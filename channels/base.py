@@ -162,7 +162,8 @@ class ChannelError(Exception):
 
 
 class NotSent(ChannelError):
-    """It certainly had no effect (the connection was never made). May be repeated at will, after a pause."""
+    """It certainly had no effect (the connection was never made), or the network takes a repeat for the same. May be repeated at will,
+    after a pause."""
 
 
 class Retry(ChannelError):

@@ -3,13 +3,13 @@
 Reading is `reading` over `client`; formatting is `render`; what an error means is `errors`. Made by `gateway.app`.
 
 Nothing here needs discord.py's memory of messages or members. Every text goes out with a mention policy of nobody, and without previews.
-A send carries the nonce that it is given, by which Discord knows a repeat for some minutes: so a send of unknown outcome is repeated here.
+A send carries the nonce that it is given, by which Discord knows a repeat for some minutes: so a send of unknown outcome may be repeated.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -61,8 +61,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _REMEMBERED = 2000
-_REPEATS = (0.5, 1.5)
-"""Pauses before the repeats of what may be repeated, where nobody can say what became of it."""
 _NONSENSE = "the answer is not what Discord sends"
 
 
@@ -110,6 +108,8 @@ class DiscordChannel:
         self._warned = False
         self._hooks: OrderedDict[str, Ticket] = OrderedDict()
         """Message id -> the ticket by which it was sent: it can be edited by that where the bot may not do it otherwise."""
+        self._tried: OrderedDict[str, float] = OrderedDict()
+        """Nonce or token -> when a send by it was first tried, of which nobody knows what became."""
         self._named: OrderedDict[str, str] = OrderedDict()
         """Message id -> the asker whom it names."""
 
@@ -207,15 +207,15 @@ class DiscordChannel:
             body |= {"nonce": nonce, "enforce_nonce": True}
         if reply_to.isdecimal():
             body["message_reference"] = {"type": 0, "message_id": reply_to, "fail_if_not_exists": False}
-        repeats = _REPEATS if nonce else ()
+        seconds = SURE if nonce else 0.0
         try:
-            return await self._surely(lambda: self._made(route, body), repeats)
+            return await self._surely(nonce, seconds, lambda: self._made(route, body))
         except ChannelError as error:
             if not ("message_reference" in body and no_target(error)):
                 raise translate(error) from None
         del body["message_reference"]
         try:
-            return await self._surely(lambda: self._made(route, body), repeats)
+            return await self._surely(nonce, seconds, lambda: self._made(route, body))
         except ChannelError as error:
             raise translate(error) from None
 
@@ -226,7 +226,7 @@ class DiscordChannel:
                 message_id = await self._made(self._hook("POST", "", ticket), body)
             else:
                 original = self._hook("PATCH", "/messages/@original", ticket)
-                message_id = await self._surely(lambda: self._made(original, body), _REPEATS)
+                message_id = await self._surely(ticket.token, math.inf, lambda: self._made(original, body))
         except ChannelError as error:
             if not expired(error):
                 raise translate(error) from None
@@ -312,14 +312,19 @@ class DiscordChannel:
         """One request that makes or fills a message; its id."""
         return _message_id(await self._http.request(route, json=body))
 
-    async def _surely(self, action: Callable[[], Awaitable[str]], pauses: Sequence[float]) -> str:
-        """What may be repeated, is, a few times, where nobody can say what became of it."""
-        for pause in pauses:
-            try:
-                return await action()
-            except Unknown:
-                await asyncio.sleep(pause)
-        return await action()
+    async def _surely(self, name: str, seconds: float, action: Callable[[], Awaitable[str]]) -> str:
+        """What Discord takes a repeat for the same of, for so many seconds from the first try on: where nobody can say what became of it,
+        whoever sends may do it again."""
+        began = self._tried.get(name, self._clock())
+        try:
+            made = await action()
+        except Unknown as error:
+            if not 0 <= self._clock() - began < seconds:
+                raise
+            _remember(self._tried, name, began)
+            raise NotSent(f"{error}, and it may be repeated") from None
+        self._tried.pop(name, None)
+        return made
 
     # ------------------------------------------------------------------------------------------------------------- who is admin
 

@@ -18,9 +18,6 @@ from tests.fakes.openai import DONE, Asked, Reply, delta
 ALL = os.environ.get("PARLOUR_FAULTS") == "all"
 PATIENCE = 120.0 if ALL else 40.0
 
-SLOW = 4.0 if ALL else 0.7
-"""Seconds in which the beginning of an answer must have been shown, with so many chats at once."""
-
 PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
 
 
@@ -79,13 +76,23 @@ def chosen(ways: Sequence[Way], *, without: Iterable[str] = ()) -> list[Way]:
     return [way for way in ways if way.name not in left and (ALL or way.small)]
 
 
-def slow_or_late(asked: Asked) -> Reply | None:
-    """A script for the model. "slow": an answer in two parts; "late": one that begins after the typing sign; else the usual answer."""
-    if asked.words.startswith("slow"):
-        return Reply([delta("One", role="assistant"), SLOW, delta(f" {asked.words}."), delta(finish="stop"), DONE])
-    if asked.words.startswith("late"):
-        return Reply([delta("", role="assistant"), 1.8, delta(f"Late {asked.words}."), delta(finish="stop"), DONE])
-    return None
+@dataclass
+class Script:
+    """For the model. "slow ...": an answer in two parts, the second when `go_on` is called; "late ...": one that begins then; others get
+    the usual answer."""
+
+    gates: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    def go_on(self, words: str) -> None:
+        self.gates.setdefault(words, asyncio.Event()).set()
+
+    def answer(self, asked: Asked) -> Reply | None:
+        words = asked.words
+        if not words.startswith(("slow", "late")):
+            return None
+        gate = self.gates.setdefault(words, asyncio.Event())
+        first = delta("One" if words.startswith("slow") else "", role="assistant")
+        return Reply([first, gate, delta(f" {words}."), delta(finish="stop"), DONE])
 
 
 @dataclass

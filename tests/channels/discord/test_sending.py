@@ -16,6 +16,7 @@ from channels.base import (
     Button,
     Channel,
     ChannelError,
+    Context,
     Denied,
     Gone,
     Lost,
@@ -27,7 +28,9 @@ from channels.base import (
     Unknown,
 )
 from channels.discord.channel import DiscordChannel
-from tests.channels.discord.support import MENU, channel_for
+from channels.discord.recall import SURE
+from channels.discord.settings import Settings
+from tests.channels.discord.support import MENU, Sessions, channel_for, quick
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_pace import Limit
 from tests.fakes.discord_state import DELETE, EDIT, ME, SEND, TYPING, Call
@@ -257,22 +260,33 @@ async def test_a_send_of_unknown_outcome_is_repeated_by_its_nonce(
         dc.fail(SEND, status)
     else:
         dc.drop(SEND, after=after)
+    assert isinstance(await fault_of(started.send(chat, HI, nonce="ABCDEFGHIJKLMNOPQRSTUVWXY")), NotSent)
     number = await started.send(chat, HI, nonce="ABCDEFGHIJKLMNOPQRSTUVWXY")
     assert [str(message.id) for message in dc.messages(int(chat.chat))] == [number]
 
 
-async def test_what_stays_unknown_is_said_to_be(dc: FakeDiscord, started: DiscordChannel) -> None:
-    """A few repeats, no more; without a nonce none; an edit is left to the lane."""
+async def test_what_stays_unknown_is_said_to_be(dc: FakeDiscord, tmp_path: Path) -> None:
+    """It may be repeated for as long as the nonce is sure to do it, from the first try on, and not without one; an edit may be anyway."""
+    now = [1_000_000.0]
+    channel = DiscordChannel(
+        Settings(api_base=dc.base_url), Context(dc.token, tmp_path, Sessions("main")), pace=quick(), clock=lambda: now[0]
+    )
+    await channel.start(MENU)
     chat = direct(dc)
-    number = await started.send(chat, HI)
+    number = await channel.send(chat, HI)
     dc.fail(SEND, 502, times=None)
     dc.fail(EDIT, 504, times=None)
-    assert isinstance(await fault_of(started.send(chat, HI, nonce="n")), Unknown)
-    assert len(dc.calls_of(SEND)) == 1 + 3
-    assert isinstance(await fault_of(started.send(chat, HI)), Unknown)
-    assert len(dc.calls_of(SEND)) == 1 + 3 + 1
-    assert isinstance(await fault_of(started.edit(chat, number, HI)), Unknown)
+    for seconds in (0.0, SURE / 2, SURE / 2 - 0.01):
+        now[0] += seconds
+        assert isinstance(await fault_of(channel.send(chat, HI, nonce="n")), NotSent)
+    now[0] += 0.01
+    assert isinstance(await fault_of(channel.send(chat, HI, nonce="n")), Unknown)
+    assert isinstance(await fault_of(channel.send(chat, HI, nonce="another")), NotSent)
+    assert isinstance(await fault_of(channel.send(chat, HI)), Unknown)
+    assert isinstance(await fault_of(channel.edit(chat, number, HI)), Unknown)
+    assert len(dc.calls_of(SEND)) == 1 + 6
     assert len(dc.calls_of(EDIT)) == 1
+    await channel.close()
 
 
 async def test_without_a_connection_nothing_happened(dc: FakeDiscord, started: DiscordChannel) -> None:
@@ -315,7 +329,7 @@ async def test_a_token_that_is_refused_later_is_denied(dc: FakeDiscord, started:
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[]", b'{"id": 5}', b"nonsense{"])
 async def test_an_answer_that_makes_no_sense_says_as_little_as_none(dc: FakeDiscord, started: DiscordChannel, body: bytes) -> None:
-    """A server that stands between, or none of Discord's. What may be repeated, is."""
+    """A server that stands between, or none of Discord's. What may be repeated, may be."""
     chat = direct(dc)
     message_id = await started.send(chat, HI, nonce="1")
     for route in (SEND, EDIT):
@@ -323,8 +337,8 @@ async def test_an_answer_that_makes_no_sense_says_as_little_as_none(dc: FakeDisc
     assert isinstance(await fault_of(started.send(chat, HI)), Unknown)
     assert isinstance(await fault_of(started.edit(chat, message_id, HI)), Unknown)
     asked = len(dc.calls_of(SEND))
-    assert isinstance(await fault_of(started.send(chat, HI, nonce="2")), Unknown)
-    assert len(dc.calls_of(SEND)) == asked + 3
+    assert isinstance(await fault_of(started.send(chat, HI, nonce="2")), NotSent)
+    assert len(dc.calls_of(SEND)) == asked + 1
 
 
 async def test_a_hung_typing_sign_can_be_cut(dc: FakeDiscord, started: DiscordChannel) -> None:
