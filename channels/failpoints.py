@@ -113,13 +113,15 @@ class Armed:
             if self._log and name not in self._seen:
                 self._seen.add(name)
                 self._tell(name)
-            if name == self._name:
-                self._left -= 1
-                if not self._left:
-                    if self._log:
-                        self._tell(f"{name}!")
-                    time.sleep(self._pause)
-                    os.kill(os.getpid(), signal.SIGKILL)
+            if name != self._name:
+                return
+            self._left -= 1
+            if self._left:
+                return
+            if self._log:
+                self._tell(f"{name}!")
+        time.sleep(self._pause)  # without the lock: the others go on
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _tell(self, name: str) -> None:
         fd = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

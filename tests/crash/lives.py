@@ -23,7 +23,7 @@ from tests.flow.daemon import Daemon
 PATIENCE = 2.5
 """Seconds that a moment is waited for. Then the daemon is killed as it stands, so that no life is without an end."""
 CUT = 8.0
-"""Seconds for an answer to get into a second message."""
+"""Seconds for an answer to get into a second message, and for a start to get to its first word, on a busy machine."""
 TRIALS = 12.0
 """Seconds that trials are let go on."""
 CALM = 20.0
@@ -131,6 +131,8 @@ class Lives:
 
     async def _moment(self, plan: Plan, end: asyncio.Future[int], held: Held | None) -> bool:
         """Wait for it; whether it came."""
+        if plan.moment != START:
+            await self._until(lambda: self.daemon.log.stat().st_size > self._born, end, CUT)
         if plan.moment == FAILPOINT:
             return await self._provoked(plan, end)
         if held is not None:
