@@ -230,6 +230,16 @@ class SessionManager:
         await self._log.create(key, name, header)
         return await self._enter(key, name, for_, switch)
 
+    async def begin(self, key: SessionKey, *, for_: str) -> Session:
+        """A new, empty session under the next free number. Under `hold`. Raises OSError."""
+        taken = {info.name for info in await self.sessions(key)}
+        while True:
+            name = free_name(taken)
+            try:
+                return await self.create(key, name, for_=for_)
+            except SessionExists:
+                taken.add(name)  # one that cannot be read is in no list: it stays as it is
+
     async def fork(self, session: Session, name: str, *, title: str = "", for_: str, switch: bool = True) -> Session:
         """A new session that equals `session` up to its newest settled point: no unfinished turn goes along. Under `hold`. All or
         nothing. Raises SessionExists, NoSession, OSError; ValueError where `name` is none."""

@@ -25,7 +25,6 @@ from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.message import STOPPED, Media, Message, Person, SessionKey, Undo, seconds
 from gateway.metrics import Metrics
-from gateway.naming import free_name
 from gateway.outage import tell
 from gateway.outbox import Outbox, Stream
 from gateway.running import Running, delivery, unless_cancelled
@@ -117,9 +116,7 @@ class Work:
             self._outbox.render(pending.input.inbound.address, text)
 
     async def _reset_unreadable(self, key: SessionKey, pending: Pending) -> None:
-        infos = await self._sessions.sessions(key)
-        name = free_name(info.name for info in infos)
-        await self._sessions.create(key, name, for_=pending.input.inbound.id)
+        await self._sessions.begin(key, for_=pending.input.inbound.id)
         await self.say(pending, ReplyText("A new conversation. The old one could not be read; its file was left as it is."))
 
     async def _under_lock(self, key: SessionKey, pending: Pending, running: Running, command: tuple[Command, str] | None) -> None:

@@ -7,7 +7,7 @@ from gateway.commands.base import Call, Command, When
 from gateway.errors import NoSession, SessionExists, Told
 from gateway.inbox import ReplyText
 from gateway.message import NAME
-from gateway.naming import free_name, slug
+from gateway.naming import slug
 
 FORGOTTEN = "All conversations of this chat are deleted."
 MOST_BUTTONS = 12
@@ -25,8 +25,7 @@ async def reset(call: Call) -> ReplyText:
         await call.house.sessions.switch(call.key, new, for_=call.input_id)
         old = call.effect.session
     else:
-        name = free_name([info.name for info in await call.house.sessions.sessions(call.key)])
-        await call.house.sessions.create(call.key, name, for_=call.input_id)
+        await call.house.sessions.begin(call.key, for_=call.input_id)
     return ReplyText(
         f"A new conversation. The old one is kept as `{old}`: /switch {old} takes you back.", (Button(f"Back to {old}", f"/switch {old}"),)
     )
@@ -47,10 +46,15 @@ async def fork(call: Call) -> ReplyText:
         if name in taken:
             raise Told(f"There is a session `{name}` already. /switch {name} goes there, or fork under another name.")
         old = parent.name
-        try:
-            await call.house.sessions.fork(parent, name, title=title, for_=call.input_id)
-        except SessionExists:
-            raise Told(f"There is a session `{name}` already.") from None
+        while True:
+            try:
+                await call.house.sessions.fork(parent, name, title=title, for_=call.input_id)
+                break
+            except SessionExists:  # one that cannot be read, so that it is in no list
+                if title:
+                    raise Told(f"There is a session `{name}` already. Please give the copy another name.") from None
+                taken.add(name)
+                name = _numbered(parent.name, taken)
     return ReplyText(
         f"You are now in `{name}`, a copy of `{old}` up to here; `{old}` stays as it is: /switch {old} takes you back. "
         "What tools did outside the conversation is not undone.",

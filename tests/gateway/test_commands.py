@@ -94,6 +94,29 @@ async def test_whoami_and_status(core: Core) -> None:
     assert await core.ask("/sessions") == "- `main` (here)"
 
 
+@pytest.mark.parametrize("text", ["/reset", "/new", "/fork", "/fork West"])
+@pytest.mark.parametrize("current", [False, True], ids=["another", "the current one"])
+async def test_a_session_that_cannot_be_read_keeps_its_name(core: Core, text: str, current: bool) -> None:
+    """It is in no list, and its name is not free all the same: a new session has another one, whoever names it."""
+    await core.ask("one")
+    folder = core.folder / "sessions" / "net" / "1"
+    for name in ("chat-2", "chat-3", "main-2", "west"):
+        (folder / f"{name}.jsonl").write_bytes(b"no header\n")
+    if current:
+        with (folder / "_chat.jsonl").open("ab") as chat:
+            chat.write(b'{"at":"2030-01-01T00:00:00Z","current":"chat-2"}\n')
+        await core.restart()
+    said = await core.ask(text)
+    if not current:
+        assert said.startswith(
+            "There is a session `west` already." if "West" in text else ("You are now in `main-3`", "A new conversation.")
+        )
+    elif "fork" not in text:
+        assert said.startswith("A new conversation.")
+    assert "went wrong" not in said
+    assert {(folder / f"{name}.jsonl").read_bytes() for name in ("chat-2", "chat-3", "main-2", "west")} == {b"no header\n"}
+
+
 async def test_before_the_first_word(core: Core) -> None:
     """Every command says something sensible in a chat that never talked; none of them asks the model."""
     for command in COMMANDS:
