@@ -72,7 +72,7 @@ REQUESTS = [
     Request("thread", LOOKUP, lambda dc, c, u: dc.say(c, f"<@{dc.bot.id}> one", user=u), "one", place="unknown thread"),
     Request("answer", SEND, lambda dc, c, u: dc.say(c, "one", user=u), "Heard: one", sends=True, streaming="off"),
 ]
-REFUSALS = frozenset({"400", "403", "404", "409"})
+REFUSALS = frozenset({"400", "403", "404", "409", "403 page"})
 
 
 class World:
