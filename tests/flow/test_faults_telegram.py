@@ -53,7 +53,7 @@ class Request:
 
     def loses(self, way: Way) -> bool:
         """What was to be said is not said again, so that the next fault of that kind would meet the next answer."""
-        return way.name in self.lost or (self.sends and way.blind)
+        return way.name in self.lost or (self.sends and way.blind) or self.name == "press"
 
 
 def whoami(chat: int) -> str:
