@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.crash.lives import Life
@@ -70,7 +71,9 @@ async def main(args: argparse.Namespace) -> int:
         _keep(folder, outcome, keep=args.keep)
         number += 1
     missing = report.unreached() if args.kills >= ENOUGH else []
-    trials = [(moment, streamed, await _trial(base, moment, streamed=streamed)) for streamed in (True, False) for moment in MOMENTS]
+    trials = [
+        (moment, streamed, await _trial(base, moment, channels, streamed=streamed)) for streamed in (True, False) for moment in MOMENTS
+    ]
     print(report.table())
     print(f"five turns in flight on each network, kill -9, {IDLE} idle chats on each (limit {LIMIT:g} s)")
     for moment, streamed, each in trials:
@@ -86,9 +89,9 @@ async def main(args: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-async def _trial(base: Path, moment: Moment, *, streamed: bool) -> Trial:
+async def _trial(base: Path, moment: Moment, channels: Sequence[str], *, streamed: bool) -> Trial:
     folder = Path(tempfile.mkdtemp(prefix="rivals-", dir=base))
-    done = await trial(folder, moment, streamed=streamed)
+    done = await trial(folder, moment, streamed=streamed, channels=channels)
     if done.faults:
         print("\n".join(map(str, done.faults)) + f"\nkept: {folder}", flush=True)
     else:

@@ -118,10 +118,13 @@ class Audit:
     def _journal(self) -> set[str]:
         """Gives the inputs that the house heard."""
         counts: dict[str, Counter[str]] = defaultdict(Counter)
+        attempts: Counter[str] = Counter()
         for path, number, record in journal(self.data):
             if not record["type"]:
                 self._fault(UNREADABLE, f"{path}:{number}: {record['raw'][:80]!r}")
             counts[record["type"]][input_of(record)] += 1
+            if record["type"] == "started":
+                attempts[record["id"]] = max(record["n"], attempts[record["id"]])
             if record["type"] == "placed" and record["piece"] == 0:
                 self._placed[record["id"]] = record["message"]
             if record["type"] == "sent" and record.get("unknown"):
@@ -150,7 +153,7 @@ class Audit:
         for one, times in counts["aside"].items():
             self._fault(ASIDE_, f"set aside {times} times", one)
         self.counts["edits that counted"] = counts["amended"].total()
-        self.counts["attempts beyond the first"] = sum(count - 1 for count in counts["started"].values())
+        self.counts["attempts beyond the first"] = sum(attempts.values()) - len(attempts)
         return heard
 
     # ----------------------------------------------------------------------------------------------------------------------- disk

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -48,24 +48,25 @@ def chats(talk: Talk, first: int, count: int) -> list[Place]:
     return places
 
 
-async def trial(folder: Path, moment: Moment, *, streamed: bool) -> Trial:
-    """On both networks at once."""
-    way = Way(streamed={"telegram": streamed, "discord": streamed})
+async def trial(folder: Path, moment: Moment, *, streamed: bool, channels: Sequence[str] = ("telegram", "discord")) -> Trial:
+    """On all of these networks at once."""
+    way = Way(tuple(channels), streamed={"telegram": streamed, "discord": streamed})
     async with stage(folder, way) as (talk, daemon):
         await daemon.start()
         await online(talk)
+        any_network = next(iter(talk.networks.values()))
         idle, busy = chats(talk, 1000, IDLE), chats(talk, 2000, BUSY)
         await meet(talk, [talk.ask(place) for place in (*idle, *busy)])
         if moment == MODEL:
             said = [talk.ask(place) for place in busy]
             talk.hang |= {each.tag: 3 for each in said}
-            await talk.networks["telegram"].wait_for(lambda: len(talk.silent) == len(said), 30)
+            await any_network.wait_for(lambda: len(talk.silent) == len(said), 30)
         else:
             method = "edit" if streamed else "send"
             held = [talk.networks[place.network].hold(method, before=moment == LOST, chat=place.chat, ending=" end") for place in busy]
             said = [talk.ask(place) for place in busy]
             for each in held:
-                await talk.networks["telegram"].wait_for(each.reached.is_set, 30)
+                await any_network.wait_for(each.reached.is_set, 30)
                 each.times = 0
         await daemon.kill()
         killed = time.monotonic()
