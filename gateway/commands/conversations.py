@@ -145,8 +145,8 @@ async def forget(call: Call) -> ReplyText:
     names, there = _names(what), {info.name for info in await call.house.sessions.sessions(call.key)}
     name = next((name for name in names if name in there), names[0])
     if name not in there:
-        if call.effect is not None and sure:
-            return ReplyText(f"`{name}` is deleted.")
+        if call.effect is not None and sure:  # met again after a crash: a deletion leaves nothing that would tell
+            return ReplyText(f"`{name}` is deleted, or was never there.")
         raise Told(f"There is no session `{name}`. /sessions lists them.")
     if not sure:
         return ReplyText(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.crash.talk import Said
 
@@ -45,6 +45,8 @@ class Seen:
     input: Said
     question: Said | None = None
     text: str = ""
+    again: str = ""
+    """What the text may be instead, where a kill came in between."""
     optional: bool = False
     """It may be missing: deleted by /forget before it was out."""
 
@@ -163,13 +165,13 @@ class Account:
         self.books, self.current = {}, ""
         self.moved.clear()
         self.forgotten |= {each.tag for each in self.said[:index] if each.tag}
-        self.seen = [Seen(each.input, each.question, each.text, optional=True) for each in self.seen]
+        self.seen = [replace(each, optional=True) for each in self.seen]
         return Seen(one, text="All conversations of this chat are deleted.")
 
     def _forget_one(self, one: Said, name: str) -> Seen:
         assert name != self.current  # what comes of that depends on when which file was written last
         if name not in self.books:
-            return Seen(one, text=f"There is no session {name}.")
+            return Seen(one, text=f"There is no session {name}.", again=f"{name} is deleted, or was never there.")
         gone = {input_id for _, input_id in self.books.pop(name).events}
-        self.seen = [Seen(each.input, each.question, each.text, each.optional or each.input.id in gone) for each in self.seen]
-        return Seen(one, text=f"{name} is deleted.")
+        self.seen = [replace(each, optional=each.optional or each.input.id in gone) for each in self.seen]
+        return Seen(one, text=f"{name} is deleted.", again=f"{name} is deleted, or was never there.")

@@ -340,7 +340,7 @@ class Audit:
         done: set[str] = set()
         for seen in account.seen:
             number = self._placed.get(seen.input.id, "")
-            if seen.question is None and messages.get(number, "").startswith(seen.text):
+            if seen.question is None and messages.get(number, "").startswith((seen.text, seen.again or seen.text)):
                 del messages[number]
                 done.add(seen.input.id)
         return done
@@ -409,7 +409,7 @@ class Audit:
 
     def _is(self, seen: Seen, label: str, pieces: list[str]) -> bool:
         if seen.question is None:
-            return not label and pieces[0].startswith(seen.text)
+            return not label and pieces[0].startswith((seen.text, seen.again or seen.text))
         answer = self._answers.get(seen.input.id)
         shown = squeezed("".join(pieces))
         if answer is not None:

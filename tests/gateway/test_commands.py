@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.access import GROUP_ADMIN_COMMANDS
 from gateway.commands.base import When, parse
 from gateway.commands.table import BY_NAME, COMMANDS, MENU, find
+from gateway.inbox import Entry, Input
 from gateway.options import Access as Rules
 from tests.gateway.core import Core
 
@@ -160,6 +161,18 @@ async def test_names_are_names(core: Core, name: str) -> None:
         assert "wrong" not in await core.ask(f"/{command} {name}")
     assert await core.ask("two") == "Heard: two"
     assert {path for path in core.folder.rglob("*") if "sessions/net/1" not in str(path) and "journal" not in str(path)} == before
+
+
+async def test_a_deletion_that_a_crash_cut_says_what_is_known(core: Core) -> None:
+    """Met again, nobody can say whether there was such a session, and none is said to have been deleted that never was."""
+    await core.ask("one")
+    inbound = core.inbound("/forget nothing yes")
+    await core.inbox.put([Entry(Input(inbound, "net:1", 1.0))])
+    await core.inbox.started(inbound.id, "main", 2)
+    await core.restart(crash=True)
+    await core.quiet()
+    assert core.seen()[-1] == "`nothing` is deleted, or was never there."
+    assert await core.ask("/forget nothing yes") == "There is no session `nothing`. /sessions lists them."
 
 
 async def test_no_session_has_a_name_that_forget_takes_for_an_answer(core: Core) -> None:

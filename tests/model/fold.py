@@ -246,8 +246,9 @@ class Fold:
         if not what:
             return {Chat()} if given.seen == FORGOTTEN else {chat, Chat()} if given.seen == NOT_STORED else set()
         name = slug(what)
+        again = f"`{name}` is deleted, or was never there."  # met again after a crash
         if name not in chat.names:
-            return {chat} if given.seen in {f"There is no session `{name}`. /sessions lists them.", NOT_STORED} else set()
+            return {chat} if given.seen in {f"There is no session `{name}`. /sessions lists them.", again, NOT_STORED} else set()
         if given.seen == NOT_STORED:
             return {chat, chat.without(name)}
-        return {chat.without(name)} if given.seen == f"`{name}` is deleted." else set()
+        return {chat.without(name)} if given.seen in {f"`{name}` is deleted.", again} else set()
