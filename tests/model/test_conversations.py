@@ -227,10 +227,11 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(patience=st.sampled_from([0.0, 1.0, 30.0]))
     def restart(self, patience: float) -> None:
-        self.loop.disk.full = ""
+        self.kills += bool(self.loop.disk.full)  # it cannot put on record what it sent
         self.world.cut_lands = True
         self.run(self.core.stop(patience))
         self.world.cut_lands = False
+        self.loop.disk.full = ""
         self.cut_off()
         self.world.forgive()
         self.run(self.core.start())
