@@ -112,9 +112,11 @@ class Telegram:
             number = self._message
         else:
             number = int(params["message_id"])
+        now = int(time.time())
+        edited = b'"edit_date":%d,' % now if method == "editMessageText" else b""
         exchange.answer(
-            b'{"ok":true,"result":{"message_id":%d,"date":%d,"chat":{"id":%d,"type":"private","first_name":"P"},"text":%b}}'
-            % (number, int(time.time()), chat, msgspec.json.encode(text))
+            b'{"ok":true,"result":{"message_id":%d,"date":%d,%b"from":{"id":7,"is_bot":true,"first_name":"Bench","username":"BenchBot"},'
+            b'"chat":{"id":%d,"type":"private","first_name":"P"},"text":%b}}' % (number, now, edited, chat, msgspec.json.encode(text))
         )
         self.shown(chat, text)
 

@@ -183,8 +183,9 @@ class Transport(BaseRequest):
             raise Unanswered("the answer is not what the Bot API sends")
         result = answer["result"]
         if isinstance(result, dict) and "message_id" in result:
-            # Of a message that we sent nobody reads more than its number: the rest is not made into objects, a hundred entities included.
-            answer["result"] = {name: value for name, value in result.items() if name in _READ}
+            # Of a message that we sent nobody reads more than its number, of one that we edited nothing: the rest is not made into objects,
+            # a hundred entities included.
+            answer["result"] = "edit_date" in result or {name: value for name, value in result.items() if name in _READ}
         return answer
 
     async def _ask(
