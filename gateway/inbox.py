@@ -79,6 +79,8 @@ class Pending:
     last_seq: int = 0
     attempts: int = 0
     reply: ReplyText | None = None
+    turn: bool = False
+    """It has the model asked, if it is run. Known even where its words were blanked."""
     placed: dict[int, str] = field(default_factory=dict)
     """Piece -> the message that it is, or will be, edited into."""
     sent_to: int = 0
@@ -355,7 +357,10 @@ class Inbox:
                 item = Input(record.inbound, record.key, record.at)
                 deaths = Deaths(answered=record.reply is not None)
                 said_at = record.at if record.reply is not None else 0.0
-                self._pending[record.id] = Pending(item, record.n, record.inbound.text, reply=record.reply, said_at=said_at, deaths=deaths)
+                turn = isinstance(record, Accepted) and record.turn
+                self._pending[record.id] = Pending(
+                    item, record.n, record.inbound.text, reply=record.reply, turn=turn, said_at=said_at, deaths=deaths
+                )
             return
         if isinstance(record, Opened):
             self._life_over()

@@ -127,7 +127,7 @@ class Work:
         if pending.session:
             effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
             if effect.gone and not (effect.created or command):
-                if pending.text or pending.input.inbound.attachments:
+                if pending.turn or pending.text or pending.input.inbound.attachments:
                     await asyncio.shield(self._inbox.finished(input_id, "forgotten"))
                 else:  # a /forget that had blanked the journal, its own words included, when the process died
                     await self.say(pending, ReplyText(FORGOTTEN))

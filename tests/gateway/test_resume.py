@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from channels.base import Address, NotSent
+from gateway.commands.conversations import FORGOTTEN
 from gateway.inbox import Entry, Input
 from gateway.message import Message, SessionKey
 from gateway.work import NOT_STORED
@@ -126,3 +127,22 @@ async def test_a_question_is_put_down_once_where_the_journal_was_ahead_of_the_se
     assert core.model.asked[-1] == [("user", "hello"), ("assistant", "Heard: hello"), ("user", "late")]
     session = await core.sessions.open(SessionKey("net", "1"), "main")
     assert [message.content for message in session.messages if message.role == "user"] == ["hello", "late"]
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streaming", "plain"])
+async def test_what_was_forgotten_before_it_was_said_is_not_said(tmp_path: Path, streams: bool) -> None:
+    """Answers that were still to be sent when the conversation was deleted for good: after the restart there is one word, about that, and
+    it is the command's."""
+    net = Place(units=4000, streams=streams)
+    async with Core(tmp_path, net=net) as core:
+        net.judge = lambda call: NotSent("the network is down")
+        for text in ("hello", "/retry", "/forget yes"):
+            await core.say(text)
+            await until(lambda: not len(core.runners))
+        assert core.inbox.open_inputs == 3
+        await core.restart()
+        net.judge = lambda call: None
+        await core.quiet(10)
+        assert core.seen() == [FORGOTTEN]
+        assert await core.ask("who am I?") == "Heard: who am I?"
+        assert len(core.model.asked) == 3
