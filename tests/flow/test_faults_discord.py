@@ -147,7 +147,7 @@ async def test_each_request_survives_each_fault(tmp_path: Path, streaming: str) 
                 world.case(request, way, times)
                 for request in REQUESTS
                 if streaming in ("edit", request.streaming) and (ALL or request.streaming == streaming)
-                for way in chosen(WAYS, without=WALL)
+                for way in chosen(WAYS, without=WALL, again=streaming == "off")
                 for times in ((1, 3) if ALL else (1,))
             ]
             ben = Bystander(
