@@ -148,7 +148,8 @@ async def test_each_request_survives_each_fault(tmp_path: Path, streaming: str) 
                 for request in REQUESTS
                 if streaming in ("edit", request.streaming) and (ALL or request.streaming == streaming)
                 for way in chosen(WAYS, without=WALL, again=streaming == "off")
-                for times in ((1, 3) if ALL else (1,))
+                # A place that we are said not to see is not spoken in, the next question there included.
+                for times in ((1, 3) if ALL and not (request.name == "thread" and way.name in REFUSALS) else (1,))
             ]
             ben = Bystander(
                 lambda text: dc.say(other, text),
