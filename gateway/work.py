@@ -127,10 +127,13 @@ class Work:
         if pending.session:
             effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
             if effect.gone and not (effect.created or command):
-                if pending.turn or pending.text or pending.input.inbound.attachments:
-                    await asyncio.shield(self._inbox.finished(input_id, "forgotten"))
-                else:  # a /forget that had blanked the journal, its own words included, when the process died
+                if not (pending.turn or pending.text or pending.input.inbound.attachments):
+                    # A /forget that had blanked the journal, its own words included, when the process died.
                     await self.say(pending, ReplyText(FORGOTTEN))
+                elif pending.placed:
+                    self._outbox.put(delivery(pending, ""))  # which takes away what was placed for it
+                else:
+                    await asyncio.shield(self._inbox.finished(input_id, "forgotten"))
                 return
         # A command that made or chose a session already moved the pointer: it goes on from there, everything else in its own session.
         if pending.session and not (effect and effect.gone) and not (command and effect and effect.moved):
