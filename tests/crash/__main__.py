@@ -28,7 +28,7 @@ ENOUGH = 200
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev crash", description="Kill the daemon under load, and count what is lost or said twice.")
-    parser.add_argument("--kills", type=int, default=100, help="how often (default 100)")
+    parser.add_argument("--kills", type=int, default=100, help="how often the daemon is ended (default 100)")
     parser.add_argument("--seed", default="", help="throws other dice")
     parser.add_argument("--channels", default="telegram,discord", help="which networks (default: telegram,discord)")
     parser.add_argument("--chats", type=int, default=100, help="direct chats on each network (default 100)")

@@ -123,8 +123,12 @@ async def run(folder: Path, seed: str, deck: Deck, way: Way, chats: int, kills: 
                 talking.create_task(person.talks(ending))
             try:
                 for plan in deck.plans(places, calls, kills):
+                    told = len(lives.past)
                     await lives.one(plan)
-                    tell(lives.past[-1])
+                    for life in lives.past[told:]:
+                        tell(life)
+                    if len(lives.past) >= kills:
+                        break
             finally:
                 ending.set()
             await lives.begin(ready=True)
