@@ -21,6 +21,7 @@ from tests.gateway.histories import answer, calls, complaint, garbage, histories
 from tests.model.virtual import BASE, Loop
 
 KEY = SessionKey("net", "1")
+LONG = os.environ.get("PARLOUR_MODEL", "")
 STEPS = ["one", "/undo", "/retry", "/fork west", "/switch main", "/reset", "/fork", "two"]
 
 
@@ -63,7 +64,7 @@ async def leave(core: Core, events: list[Event]) -> None:
     await core.store.set_chat(KEY, Chat(at="", current="main"))
 
 
-@settings(max_examples=int(os.environ.get("PARLOUR_MODEL", "15")), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=int(LONG or 15), derandomize=not LONG, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(histories, garbage()),
     st.lists(st.sampled_from(STEPS), min_size=1, max_size=6),

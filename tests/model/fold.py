@@ -204,10 +204,20 @@ class Fold:
         if name in chat.names:
             said = f"There is a session `{name}` already. /switch {name} goes there, or fork under another name."
             return {chat} if given.seen in {said, NOT_STORED} else set()
-        talk = Talk(chat.talk.settled, chat.talk.settled)
+        copies = {Talk(lines, lines) for lines in self._copies(chat.talk.settled)}
         if given.seen == NOT_STORED:
-            return {chat, chat.made(name, talk, enter=False)}
-        return {chat.made(name, talk)} if given.seen.startswith(f"You are now in `{name}`, a copy of `{old}` up to here;") else set()
+            return {chat, *(chat.made(name, talk, enter=False) for talk in copies)}
+        right = given.seen.startswith(f"You are now in `{name}`, a copy of `{old}` up to here;")
+        return {chat.made(name, talk) for talk in copies} if right else set()
+
+    def _copies(self, lines: tuple[Line, ...]) -> Iterator[tuple[Line, ...]]:
+        """What a fork may hold: where the newest answer is one that was cut while it was being sent, the copy may have been made before."""
+        yield lines
+        if len(lines) > 1 and lines[-1].role == "assistant":
+            number, text = lines[-2].text[1:], lines[-1].text
+            for first, whole in self._meant.items():
+                if first.split()[0] == f"a{number}" and (text == STOPPED or whole.startswith(text)) and whole != text:
+                    yield (*lines[:-1], Line("assistant", whole))
 
     def _switch(self, chat: Chat, argument: str, given: Given) -> set[Chat]:
         name = slug(argument) if argument else ""
