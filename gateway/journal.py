@@ -178,7 +178,7 @@ class Journal:
 
     async def _seal(self, segment: _Segment) -> None:
         sealed = segment.facts.seal(segment.size)
-        await self._threads.hop(write_sidecar, segment.path, sealed)
+        await self._threads.hop(write_sidecar, segment.path, sealed, durable=self._writer.durable)
         segment.sealed, segment.facts = sealed, Facts()
 
     async def rewrite(self, change: Callable[[bytes, Record | None], bytes]) -> None:
@@ -197,5 +197,5 @@ class Journal:
                         facts = await self._threads.hop(gather, segment.path)
                         segment.size = (await self._threads.hop(os.stat, segment.path)).st_size
                         segment.sealed = facts.seal(segment.size)
-                        await self._threads.hop(write_sidecar, segment.path, segment.sealed)
+                        await self._threads.hop(write_sidecar, segment.path, segment.sealed, durable=self._writer.durable)
             await self._threads.hop(drop_torn, self._folder, durable=self._writer.durable)

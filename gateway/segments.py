@@ -89,10 +89,10 @@ def _put_aside(place: Path, error: Exception) -> None:
         os.replace(place, place.with_suffix(".ids.bad"))
 
 
-def write_sidecar(path: Path, sealed: Sealed) -> None:
+def write_sidecar(path: Path, sealed: Sealed, *, durable: bool = False) -> None:
     """A full disk is no harm: the next start gathers the facts from the segment."""
     try:
-        with new_file(sidecar(path), replace=True) as fd:
+        with new_file(sidecar(path), replace=True, durable=durable) as fd:
             write_all(fd, sealed.encode())
     except OSError as error:
         log.warning("no sidecar written", file=str(path), why=str(error))
@@ -151,7 +151,7 @@ def load(folder: Path, *, look: bool = False, durable: bool = False, damage: Dam
                 facts.last = os.stat(path).st_mtime
             sealed = facts.seal(size)
             if not newest and not look:
-                write_sidecar(path, sealed)
+                write_sidecar(path, sealed, durable=durable)
         loaded.append(Loaded(number, path, facts, sealed))
     return loaded
 

@@ -105,7 +105,7 @@ async def forgetful(house: House, dice: random.Random, steps: int) -> None:
         await house.inbox.forget(str(key))
         say("forgotten", mark)
         await house.inbox.finished(asked)
-        mark = f"{mark}-again"
+        mark = f"secret-{next(_numbers)}-{dice.randrange(10**9)}"
         asked = await ask(house, mark)
         await house.inbox.forget(str(key))
         say("forgotten", mark)
