@@ -4,8 +4,8 @@ A process runs with `recorder.c` preloaded, which writes down each of its system
 between them. `Disk` follows that record and can be asked at any point for the folder as it may be found after a cut there.
 
 The model is the weak one of POSIX: a sync of a file is about its bytes and says nothing about its name; a sync of a folder is about the
-names in it. What is not synced is on the medium or not, each write and each name for itself, in any order; of a write some pages may be
-there and others not, and read as NULs. Only a single rename is never seen half done.
+names in it; a sync that fails is never made good by the next one. What is not synced is on the medium or not, each write and each name for
+itself, in any order; of a write some pages may be there and others not, and read as NULs. Only a single rename is never seen half done.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-async def record(recorder: Path, place: Path, *command: str) -> list[Op]:
-    """Run a Python module to its end; what it did."""
+async def record(recorder: Path, place: Path, *command: str, sync_fails: int = 0) -> list[Op]:
+    """Run a Python module to its end; what it did. `sync_fails`: every so many-th sync of a file fails."""
     env = {**os.environ, "LD_PRELOAD": str(recorder), "PARLOUR_RECORD": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    if sync_fails:
+        env["PARLOUR_SYNC_FAILS"] = str(sync_fails)
     child = await asyncio.create_subprocess_exec(sys.executable, "-m", *command, env=env, stdout=asyncio.subprocess.PIPE)
     await child.communicate()
     assert child.returncode == 0
@@ -96,6 +98,7 @@ class Disk:
 
     def __init__(self, root: Path) -> None:
         self._nodes: dict[int, _Node] = {}
+        self._dice = random.Random(0)
         self._root = self._look(root)
 
     def _look(self, place: Path) -> _Node:
@@ -125,6 +128,9 @@ class Disk:
                 node.pending.append((op.number, None))
             elif op.kind == "s":
                 _sync(node)
+            elif op.kind == "e":
+                node.durable = _content(node, "torn", self._dice)
+                node.pending.clear()
         elif op.kind in "cm":
             self._nodes[op.b] = _File() if op.kind == "c" else _Folder()
             node.pending.append((op.name, self._nodes[op.b], ""))
