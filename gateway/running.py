@@ -59,6 +59,10 @@ class Running:
         if self.sending is not None and self.sending.stopped():
             await self.sending.over()
 
+    def took(self) -> bool:
+        """Whether there was anything left to end; known when it is over."""
+        return self.sending is None or self.sending.took()
+
 
 @dataclass(frozen=True, slots=True)
 class Model:

@@ -14,7 +14,7 @@ class _Model(msgspec.Struct):
 
 
 class _Models(msgspec.Struct):
-    data: tuple[_Model, ...] | None | msgspec.UnsetType = msgspec.UNSET
+    data: tuple[_Model, ...] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 _models = msgspec.json.Decoder(_Models)

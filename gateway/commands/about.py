@@ -25,7 +25,7 @@ async def stop(call: Call) -> ReplyText:
         return ReplyText("Nothing is running.")
     call.running.stop()
     await call.running.over()  # or a crash right after the word would bring the turn back
-    return ReplyText("Stopped.")
+    return ReplyText("Stopped." if call.running.took() else "Nothing is running.")  # all of it was said already
 
 
 COMMANDS = (

@@ -39,6 +39,9 @@ class Stoppable(Protocol):
     async def over(self) -> None:
         """Wait until it has ended and what is kept of it is on record."""
 
+    def took(self) -> bool:
+        """Whether there was anything left to end; known when it is over."""
+
 
 class House(Protocol):
     """What commands may use of the daemon."""

@@ -44,6 +44,10 @@ class Sending:
         """Until what became of it is on record, or will not be in this life of the daemon."""
         await self._brake.over.wait()
 
+    def took(self) -> bool:
+        """Whether anything was left to be taken back; known when it is over."""
+        return self._brake.took
+
 
 class Outbox:
     """All lanes. Every call but `room`, `drain` and `close` is synchronous and fixes the order when it returns."""

@@ -59,6 +59,8 @@ class Brake:
     """Set: nothing new of it is begun."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """What became of it is on record, or will not be in this life of the daemon."""
+    took: bool = False
+    """Something was left to be taken back."""
 
 
 class Ledger(Protocol):

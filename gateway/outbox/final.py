@@ -74,6 +74,7 @@ class Final:
                 await self._deliver(_Part(number, piece, reference(delivery.reply_to, number), buttons, stop))
             except Stopped:
                 await self._wire.record(partial(self._wire.ledger.stopped, delivery, piece.start))
+                self._brake.took = True
                 self._brake.over.set()
                 await self._clear(number)
                 if not number and delivery.reply_to.startswith(TICKET):
