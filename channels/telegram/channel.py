@@ -139,7 +139,7 @@ class TelegramChannel:
             )
             log.error(text, channel=self.name)
             raise Denied(text)
-        await self._bot.delete_webhook()
+        await sane(self._bot.delete_webhook(), bool)
         log.info("own webhook taken away, polling now", channel=self.name)
 
     async def _set_menu(self, menu: Sequence[CommandInfo]) -> None:
@@ -207,7 +207,7 @@ class TelegramChannel:
             self._unchecked = False
 
     async def _set_webhook(self) -> None:
-        await self._bot.set_webhook(self._settings.webhook_url, secret_token=self._secret, allowed_updates=WANTED)
+        await sane(self._bot.set_webhook(self._settings.webhook_url, secret_token=self._secret, allowed_updates=WANTED), bool)
         self._heard = time.monotonic()
 
     async def _answer(self, callback: str, expired: bool) -> None:

@@ -151,6 +151,18 @@ async def test_a_strangers_webhook_is_not_taken_away(tg: FakeTelegram, tmp_path:
     await made.close()
 
 
+async def test_a_webhook_that_may_still_be_there_is_taken_away_again(tg: FakeTelegram, tmp_path: Path) -> None:
+    """An answer that makes no sense is none: with the webhook left there, polling would be refused for ever."""
+    tg.webhook_url = "http://127.0.0.1:1/telegram"
+    channel = channel_for(tg, tmp_path, webhook_url=tg.webhook_url)
+    tg.fail("deleteWebhook", 200, {"ok": True, "result": 42})
+    with pytest.raises(Unknown):
+        await channel.start(())
+    await channel.start(())
+    assert tg.webhook_url == ""
+    await channel.close()
+
+
 async def test_our_own_webhook_makes_room_for_polling(tg: FakeTelegram, tmp_path: Path) -> None:
     """After a change from webhook to polling the webhook that we set goes, and what waits stays."""
     tg.webhook_url = "https://bot.example.org/tg"
