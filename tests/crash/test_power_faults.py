@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.lines import repair_tail
+from gateway.lines import is_record, repair_tail
 from gateway.redo import recover
 from tests.crash.power import FATES, Disk, lay_out, record, recorder
 from tests.crash.power_fault_child import FILES
 
 __all__ = ["recorder"]
+
+
+class Line(msgspec.Struct):
+    n: int
+
+
+def numbers(content: bytes) -> list[int]:
+    """Of the lines that can be read. Of one that failed, and could not be cut back either, a part may be left: readers pass it over."""
+    return [msgspec.json.decode(line, type=Line).n for line in content.splitlines() if is_record(line)]
 
 
 @pytest.mark.parametrize("every", [3, 11])
@@ -49,7 +58,7 @@ async def test_syncs_that_fail(tmp_path: Path, recorder: Path, every: int) -> No
                 if path.exists():
                     with capture_logs():
                         repair_tail(path)
-                found = [json.loads(line)["n"] for line in path.read_bytes().splitlines()] if path.exists() else []
+                found = numbers(path.read_bytes()) if path.exists() else []
                 certain = [number for number in found if number <= newest]
                 assert certain == [number for of, number in acknowledged if of == file], (moment, fate, file, failed)
             shutil.rmtree(tmp_path / "image")
