@@ -394,7 +394,8 @@ class Audit:
             kind = DOUBLED
         else:
             kind = UNANSWERED if due and len(missing) == len(due) else ORDER
-        self._fault(kind, text, (missing or due or wanted or seen or account.seen)[0].input.id)
+        concerned = [each.input for each in (missing or due or wanted or seen or account.seen)] or account.said
+        self._fault(kind, text, concerned[0].id)
 
     def _say(self, seen: Seen) -> str:
         return f"{seen.input.text!r} {self._answers.get(seen.input.id) or seen.text!r}"[:300]
