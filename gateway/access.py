@@ -181,7 +181,7 @@ class Access:
         return asks + let_in
 
     def _append(self, event: Event, *, ahead: bool = False) -> asyncio.Future[int]:
-        return self._writer.append(self._path, encode(event), journal=ahead)
+        return self._writer.append(self._path, encode(event), ahead=True) if ahead else self._writer.append(self._path, encode(event))
 
     def _written(self, future: asyncio.Future[int]) -> None:
         if not future.cancelled() and (error := future.exception()):

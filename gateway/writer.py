@@ -82,6 +82,7 @@ class Writer:
     def __init__(self, power: PowerLog | None = None, restarts: Restarts | None = None) -> None:
         self._power, self._restarts = power, restarts or Restarts()
         self._outage = Outage(time.monotonic)
+        self._ahead: list[_Append] = []
         self._journal: list[_Append] = []
         self._others: list[_Append] = []
         self._flying: list[_Append] = []
@@ -104,19 +105,27 @@ class Writer:
         return self._power is not None
 
     def append(
-        self, path: Path, data: bytes, *, journal: bool = False, create: bool = True, fence: Fence | None = None
+        self,
+        path: Path,
+        data: bytes,
+        *,
+        journal: bool = False,
+        ahead: bool = False,
+        create: bool = True,
+        fence: Fence | None = None,
     ) -> asyncio.Future[int]:
         """Append `data` to `path`; the future gives the file's size behind it, or raises OSError, and then nothing of `data` is in it.
 
-        `create=False`: a missing file is FileNotFoundError. With a `fence` it is Overtaken where the file's size is not the fence's, or
-        where an append before this one failed. The future is never cancelled by the writer; shield it where the waiter may be.
+        `ahead`: of a batch it is written first of all, even before what the journal has in it. `create=False`: a missing file is
+        FileNotFoundError. With a `fence` it is Overtaken where the file's size is not the fence's, or where an append before this one
+        failed. The future is never cancelled by the writer; shield it where the waiter may be.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
         if self._closed:
             future.set_exception(OSError(errno.EBADF, "the writer is closed", str(path)))
             return future
-        (self._journal if journal else self._others).append(_Append(path, data, create, fence, future))
+        (self._ahead if ahead else self._journal if journal else self._others).append(_Append(path, data, create, fence, future))
         if self._task is None:
             self._begin()
         return future
@@ -143,7 +152,7 @@ class Writer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("writer failed, started again", appends=len(flying), exc_info=error)
             self._restarts.note("writer", type(error).__name__)
-            if self._journal or self._others:
+            if self._ahead or self._journal or self._others:
                 self._begin()
                 return
         _land(self._next)
@@ -151,7 +160,7 @@ class Writer:
     async def flush(self) -> None:
         """Wait until everything that was appended before this call has its result. Costs the same however much that is."""
         loop = asyncio.get_running_loop()
-        if self._journal or self._others:
+        if self._ahead or self._journal or self._others:
             landed = self._next = self._next or loop.create_future()
         elif self._flying:
             landed = self._now = self._now or loop.create_future()
@@ -193,9 +202,10 @@ class Writer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        while batch := [*self._journal, *self._others]:
+        while batch := [*self._ahead, *self._journal, *self._others]:
             self._flying = batch
             self._now, self._next = self._next, None
+            self._ahead.clear()
             self._journal.clear()
             self._others.clear()
             groups: dict[Path, _Group] = {}

@@ -265,7 +265,9 @@ def test_a_code_is_on_record_before_it_is_shown(tmp_path: Path) -> None:
 async def shows(folder: str) -> None:
     """A stranger comes, and what answers them is put into the journal; run in a process of its own."""
     writer = Writer()
+    earlier = writer.append(Path(folder, "journal", "000001.jsonl"), b"{}\n", journal=True)
     Access(RULES, Path(folder, "access.jsonl"), writer, clock=time.time).decide(direct("7"))
+    await earlier
     await writer.append(Path(folder, "journal", "000001.jsonl"), b"{}\n", journal=True)
 
 

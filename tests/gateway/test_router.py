@@ -33,13 +33,20 @@ class Disk(Writer):
         self.gate: asyncio.Event | None = None
 
     def append(
-        self, path: Path, data: bytes, *, journal: bool = False, create: bool = True, fence: Fence | None = None
+        self,
+        path: Path,
+        data: bytes,
+        *,
+        journal: bool = False,
+        ahead: bool = False,
+        create: bool = True,
+        fence: Fence | None = None,
     ) -> asyncio.Future[int]:
         if self.full:
             refused: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             refused.set_exception(OSError(errno.ENOSPC, "no room", str(path)))
             return refused
-        written = super().append(path, data, journal=journal, create=create, fence=fence)
+        written = super().append(path, data, journal=journal, ahead=ahead, create=create, fence=fence)
         return asyncio.ensure_future(_behind(self.gate, written)) if self.gate is not None else written
 
 

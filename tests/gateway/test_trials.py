@@ -214,10 +214,17 @@ class Deaf(Writer):
     """A disk that takes everything but the beginning of a trial."""
 
     def append(
-        self, path: Path, data: bytes, *, journal: bool = False, create: bool = True, fence: Fence | None = None
+        self,
+        path: Path,
+        data: bytes,
+        *,
+        journal: bool = False,
+        ahead: bool = False,
+        create: bool = True,
+        fence: Fence | None = None,
     ) -> asyncio.Future[int]:
         if b'{"type":"alone"' not in data:
-            return super().append(path, data, journal=journal, create=create, fence=fence)
+            return super().append(path, data, journal=journal, ahead=ahead, create=create, fence=fence)
         failed = asyncio.get_running_loop().create_future()
         failed.set_exception(OSError(28, "No space left on device"))
         return failed
