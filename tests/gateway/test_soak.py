@@ -33,7 +33,13 @@ WARM_UP = 6 if LONG else 5
 WAVE = max(CHATS // WAVES, 8)
 HALF_A_DAY = 12 * 3600.0
 MIB = 2**20
-BOUNDED = {"SessionManager._pointers": 4096, "Router._told_old": 1024, "GroupAdmins._known": 4096, "Facts.marks": 20_000 if LONG else 2000}
+BOUNDED = {
+    "SessionManager._pointers": 4096,
+    "Router._told_old": 1024,
+    "GroupAdmins._known": 4096,
+    "Pace.shut": 1000,
+    "Facts.marks": 20_000 if LONG else 2000,
+}
 """Collections that grow until they hold so many; the last one is of the journal's newest file, which begins anew when it is full."""
 KNOWN = WAVE // 2
 """Sessions of which the store remembers where they stand."""

@@ -102,7 +102,7 @@ class Judge:
         fold = Fold(self._most, group=chat == GROUP, admins=ADMINS, meant=self._memory.meant)
         for place, record in enumerate(new):
             cut = any(CUTS.fullmatch(self._puts[other.id].inbound.text) for other in new[place + 1 :])
-            self._input(known, fold, record, shown.get(record.id, []), cut)
+            self._input(known, fold, record, shown.get(record.id, []), cut, any(FORGOTTEN in texts for texts in shown.values()))
         if records:
             known.upto = records[-1].n
         lines, current = await self._on_disk(core, chat)
@@ -122,14 +122,14 @@ class Judge:
             assert len(texts) <= most, f"{input_id} is answered {len(texts)} times: {texts}"
         return shown
 
-    def _input(self, known: Known, fold: Fold, record: Taken, texts: list[str], cut: bool) -> None:
+    def _input(self, known: Known, fold: Fold, record: Taken, texts: list[str], cut: bool, forgotten: bool) -> None:
         put = self._puts[record.id]
         if isinstance(record, Refused) or record.reply is not None:
             self._at_the_door(record, texts)
             return
         command = find(put.inbound.text)
         if command and command[0].when(command[1]) is When.NOW:
-            assert texts, f"no word about {put.inbound.text}"
+            assert texts or (forgotten and self._kills), f"no word about {put.inbound.text}"  # it may have been blanked before it was sent
             assert all(re.fullmatch(NOW[command[0].name], text) for text in texts), (put.inbound.text, texts)
             if self._kills > 1:  # tried alone, and then in the queue, like a question
                 known.may_be = {out for before in known.may_be for out in (before, *before.opened())}
