@@ -37,7 +37,7 @@ BOUNDED = {
     "SessionManager._pointers": 4096,
     "Router._told_old": 1024,
     "GroupAdmins._known": 4096,
-    "Pace.shut": 1000,
+    "Pace.shut": 2000,
     "Facts.marks": 20_000 if LONG else 2000,
 }
 """Collections that grow until they hold so many; the last one is of the journal's newest file, which begins anew when it is full."""
