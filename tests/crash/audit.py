@@ -11,6 +11,7 @@ know is counted in `Audit.counts` instead:
 - "unknown": a send that the network left unanswered until the daemon, asked to end, had used up its time: it is recorded as such and not
   repeated, and may be missing.
 - "taken back": what /stop took back of an answer. A piece that was sent before a kill, and not on record, may be seen all the same.
+- "blanked": a reply to /stop or /sessions that was on record and not out when /forget blanked the chat's words, before a kill.
 - "slash lost": a slash command or a press on Discord that nobody heard. Discord tells the person, or leaves "thinking"; it keeps none.
 """
 
@@ -315,7 +316,9 @@ class Audit:
             extra = found[command] + inline - len(said)
             self.counts["said past the queue"] += len(said)
             extra += min(max(0, -extra), sum(one.id in self._unknown for one in said))
-            if extra < 0:
+            if extra < 0 and any(one.text == "/forget yes" for one in account.said):
+                self.counts["blanked"] -= extra
+            elif extra < 0:
                 self._fault(UNANSWERED, f"{account.folder}: {-extra} of {len(said)} {command} without a word", said[-1].id)
             elif extra:
                 self._reply_twice(account, extra, said[-1].id)

@@ -15,6 +15,7 @@ AMBIGUOUS = {
     "reply doubled": "a command's reply twice: Telegram",
     "unknown": "a send that hung until a SIGTERM's time was over: not repeated, may be missing",
     "taken back": "answers of which /stop took back what was not sent",
+    "blanked": "a reply to /stop or /sessions that /forget took before it was out",
     "slash lost": "a slash command, button or first words on Discord while nothing ran",
     "pointer repeated": "the same choice of a conversation on record twice",
 }
