@@ -27,8 +27,8 @@ from gateway.httpd.report import Health
 
 log = structlog.get_logger(__name__)
 
-SHUTDOWN = 1.0
-"""Seconds that requests under way get when the server closes."""
+SHUTDOWN = 0.4
+"""Seconds that requests under way get when the server closes, and once more when they are cancelled: an open feed ends then."""
 BODY_MOST = 1024 * 1024
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "parlour"}
 

@@ -72,6 +72,9 @@ async def test_readyz_says_how_each_part_is() -> None:
             "disk": "",
             "disk_free": None,
             "oldest_waiting": None,
+            "longest_turn": None,
+            "restarted": {},
+            "stuck": "",
             **dict.fromkeys(("turns", "waiting", "lanes", "unsent"), 0),
         }
     down = Health(ready=False, channels={"telegram": ChannelHealth("down", "no answer")}, disk="full", unsent=3, oldest_waiting=12.5)
