@@ -30,7 +30,9 @@ EMPTY_AT_MOST = 4
 message and answers none would otherwise fill the chat with empty ones."""
 PATIENCE = 10
 """After so many edits of unknown outcome (some four minutes) the next simpler form is tried: there are contents over which a server breaks
-each time, and what waits behind must not wait for ever. The last form is repeated without end."""
+each time, and what waits behind must not wait for ever. The last form of the words is repeated without end."""
+NOT_TAKEN = "(A part of this could not be shown here: the network does not take it.)"
+"""Said in the place of a piece that is refused in every form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +140,20 @@ class Final:
         return slots.placed[number]
 
     def _variants(self, part: _Part) -> list[tuple[Piece, tuple[Button, ...], str]]:
-        """What is tried one after the other where content is refused: as rendered, as plain text, as plain text and nothing else."""
+        """What is tried one after the other where content is refused: as rendered, as plain text, as plain text and nothing else. At last
+        the person is told."""
         words = plain(part.piece, self._delivery.text, self._channel.limits)
         variants = [(part.piece, part.buttons, part.reply_to), (words, part.buttons, part.reply_to)]
         if part.buttons or part.reply_to:
             variants.append((words, (), ""))
-        return variants
+        return [*variants, (Piece(NOT_TAKEN, start=part.piece.start, end=part.piece.end), (), "")]
 
     async def _edit(self, part: _Part, message_id: str) -> None:
         if self._slots.shows(part.number, part.piece) and not part.buttons:
             return
         variants = self._variants(part)
         for number, (piece, buttons, _) in enumerate(variants):
-            patience = PATIENCE if number < len(variants) - 1 else math.inf
+            patience = PATIENCE if number < len(variants) - 2 else math.inf
             try:
                 edit = partial(self._channel.edit, self._address, message_id, piece, buttons=buttons)
                 await self._wire.call(edit, unknown=patience, stop=part.stop)

@@ -10,6 +10,7 @@ import pytest
 
 from channels.base import Address, Button, Denied, Gone, Lost, NotSent, Pacing, Piece, Refused, Rejected, Retry, Span, Unknown
 from gateway.outbox import MARK, Delivery, Outbox
+from gateway.outbox.final import NOT_TAKEN
 from tests.gateway.outbox_net import CHAT, HANG, Book, Landed, Net, Slow
 
 pytestmark = pytest.mark.looptime
@@ -161,6 +162,19 @@ async def test_a_piece_refused_for_good_does_not_stop_the_others() -> None:
     await outbox.put(answer("aaaaccccbbbb"))
     assert net.visible() == ["aaaa", "bbbb"]
     assert book.sent_of("i1")[1] == ((4, 8), (), False)
+    assert book.reason("i1") == ""
+    await outbox.close()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_piece_refused_in_every_form_is_not_passed_over_in_silence(streams: bool) -> None:
+    """The person reads in its place that something is missing, once; no placeholder stays, and what comes behind goes on."""
+    net = Net(streams=streams, judge=lambda call: Rejected("never") if "secret" in call.text else None)
+    outbox, book = build(net)
+    await outbox.put(answer("the secret of the *house*"))
+    await outbox.put(answer("and so on", "i2"))
+    assert net.visible() == [NOT_TAKEN, "and so on"]
+    assert [line[0] for line in book.sent_of("i1")] == [(0, 25)]
     assert book.reason("i1") == ""
     await outbox.close()
 
