@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from gateway import outage
 from gateway.errors import ParlourError, StartError
 
 log = structlog.get_logger(__name__)
@@ -221,7 +222,7 @@ async def _work(handler: Handler, request: _Request, writer: asyncio.StreamWrite
     except ParlourError as error:
         return _Answer(error=str(error))
     except OSError as error:  # of the disk: it says more than we could
-        log.error("control request failed", request=request.name, exc_info=error)
+        outage.tell(log, "control request failed", error, request=request.name)
         return _Answer(error=f"{error.filename or 'disk'}: {error.strerror or error}")
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()

@@ -1,4 +1,5 @@
-"""How the disk under the data folder is: can it be written to, and how much of it is free. For `/readyz`, `/metrics` and `/status`.
+"""How the disk under the data folder is: can it be written to, how much of it is free, is it still the same folder.
+For `/readyz`, `/metrics` and `/status`.
 
 What is asked may hang with the disk, so it is asked in a thread of its own and never twice at once. Called by `gateway.app`, which owns the
 task that `run` is; whoever is asked how the disk is calls `fresh` first, so that everybody says the same, and says it of now.
@@ -28,6 +29,8 @@ ASKED = 2.0
 LOW = 64 * 1024 * 1024
 """Bytes below which free space is worth a warning."""
 PROBE = ".probe"
+MOVED = "the data folder was moved, replaced or unmounted under the running daemon"
+"""Files are opened by their names, so that the daemon goes on in what stands there now, where nobody finds its lock."""
 
 
 class Disk(NamedTuple):
@@ -71,6 +74,8 @@ class DiskWatch:
         self._threads = Threads(1, "disk")
         self._asked: asyncio.Future[Disk] | None = None
         self._closed = False
+        self._first: tuple[int, int] | None = None
+        """Which folder it was at the first look: device and inode."""
         self.disk = Disk()
         self._told = ""
 
@@ -93,7 +98,7 @@ class DiskWatch:
     async def _ask(self, patience: float) -> bool:
         """Whether the disk answered. Several who ask at once wait for one answer."""
         if self._asked is None:
-            self._asked = asyncio.ensure_future(self._threads.hop(self._probe, self._folder))
+            self._asked = asyncio.ensure_future(self._threads.hop(self._see))
         asked = self._asked
         await asyncio.wait({asked}, timeout=patience)
         if not asked.done():
@@ -103,6 +108,17 @@ class DiskWatch:
             if not asked.cancelled():
                 self._turn(asked.result())
         return True
+
+    def _see(self) -> Disk:
+        """In the thread."""
+        found = self._probe(self._folder)
+        try:
+            info = os.stat(self._folder)
+        except OSError:  # nothing is there: the probe has said so, unless it came back since
+            return found
+        here = (info.st_dev, info.st_ino)
+        self._first = self._first or here
+        return found if here == self._first else Disk(found.free, MOVED)
 
     def _turn(self, disk: Disk) -> None:
         self.disk = disk
@@ -116,6 +132,8 @@ class DiskWatch:
     def said(self) -> str:
         """What is wrong, in words; "" if nothing."""
         free, problem = self.disk
+        if problem == MOVED:
+            return MOVED
         if problem:
             return f"cannot be written to: {problem}"
         return "" if free is None or free >= LOW else "less than 64 MiB free"

@@ -139,7 +139,7 @@ def daemon(status: Status | None, missing: str, left: Left, now: float | None = 
         elif channel.state == "starting":
             yield note(name, "the daemon says: starting")
         else:
-            remedy = "it keeps trying; see the network, and the log"
+            remedy = "it keeps trying; docs/operations.md, What to do when, and the log say more"
             if channel.state == "stopped":  # some say themselves what to do
                 remedy = "" if "restart" in channel.problem else "mend that, then restart the daemon"
             yield wrong(name, f"the daemon says: {channel.state}{f', {channel.problem}' if channel.problem else ''}", remedy)

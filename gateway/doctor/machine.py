@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gateway.diskwatch import LOW
+from gateway.diskwatch import LOW, MOVED
 from gateway.doctor.findings import Finding, note, ok, wrong
 from gateway.unit import NAME, Unit
 from gateway.words import counted, size, span
@@ -41,9 +41,13 @@ def disk(folder: Path, stat: Callable[[Path], os.statvfs_result] = os.statvfs, *
     free = found.f_bavail * found.f_frsize
     room = f"{size(free)} free for {folder}"
     if said:
-        yield wrong("disk", f"the daemon says: {said} ({room})", "make room, or look at the medium; nothing has to be restarted")
+        moved = said == MOVED
+        remedy = (
+            "stop the daemon, put the folder back, start it" if moved else "make room, or look at the medium; nothing has to be restarted"
+        )
+        yield wrong("disk", f"the daemon says: {said} ({room})", remedy)
     elif free < LOW:
-        yield wrong("disk", room, "make room: without it messages are refused")
+        yield wrong("disk", room, "make room: on a full disk messages wait unanswered")
     elif found.f_files > 0 and found.f_favail < LEAST_INODES:
         more = counted(found.f_favail, "file")
         yield wrong("disk", f"{more} more and the file system of {folder} is full", "remove files that nobody needs")

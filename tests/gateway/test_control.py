@@ -354,15 +354,16 @@ async def test_another_folders_daemon(long: tuple[Path, Long], tmp_path: Path) -
 
 
 async def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """What the disk says is worth more than that something failed."""
+    """What the disk says is worth more than that something failed; the log, which has told of the outage, gets no traceback of it."""
 
     async def full(args: Mapping[str, str]) -> object:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
 
     server = ControlServer(tmp_path / "s", {"full": full})
     await server.start()
-    with structlog.testing.capture_logs(), pytest.raises(Declined, match=r"^/data/x: No space left"):
+    with structlog.testing.capture_logs() as logs, pytest.raises(Declined, match=r"^/data/x: No space left"):
         await call(tmp_path / "s", "full", {})
+    assert [(line["log_level"], "exc_info" in line) for line in logs if line["event"] == "control request failed"] == [("info", False)]
     await server.close()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.diskwatch import LOW, Disk, DiskWatch, probe
+from gateway.diskwatch import LOW, MOVED, Disk, DiskWatch, probe
 
 
 def test_a_folder_that_can_be_written_to(tmp_path: Path) -> None:
@@ -129,4 +129,25 @@ async def test_who_asks_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> N
     async with asyncio.timeout(5):
         while watch.disk.free is None:
             await watch.fresh()
+    await watch.close()
+
+
+async def test_a_folder_that_is_moved_away_is_told(tmp_path: Path) -> None:
+    """Another folder in its place takes what is written, and nobody would know: it is said, once, until the first one is back."""
+    data, away = tmp_path / "data", tmp_path / "away"
+    data.mkdir()
+    watch = DiskWatch(data, probe=lambda _: Disk(LOW))
+    with capture_logs() as logs:
+        await watch.look()
+        assert watch.said() == ""
+        data.rename(away)
+        data.mkdir()
+        for _ in range(2):
+            await watch.look()
+            assert watch.said() == MOVED
+        data.rmdir()
+        away.rename(data)
+        await watch.look()
+        assert watch.said() == ""
+    assert [(line["event"], line.get("problem")) for line in logs] == [("disk", MOVED), ("disk is fine again", None)]
     await watch.close()

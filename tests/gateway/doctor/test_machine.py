@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.diskwatch import LOW
+from gateway.diskwatch import LOW, MOVED
 from gateway.doctor import machine
 from gateway.unit import Unit
 
@@ -41,6 +41,12 @@ def test_the_daemons_word_counts(tmp_path: Path) -> None:
     (found,) = machine.disk(tmp_path, lambda _: fs(free=0), said="cannot be written to: No space left on device")
     assert (found.area, found.level) == ("disk", "wrong")
     assert found.text == f"the daemon says: cannot be written to: No space left on device (0 B free for {tmp_path})"
+
+
+def test_a_folder_that_was_moved_is_no_matter_of_room(tmp_path: Path) -> None:
+    """What mends it is said, and not that room is to be made."""
+    (found,) = machine.disk(tmp_path, lambda _: fs(), said=MOVED)
+    assert (found.level, found.remedy) == ("wrong", "stop the daemon, put the folder back, start it")
 
 
 def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
