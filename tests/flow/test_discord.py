@@ -263,7 +263,7 @@ async def test_a_gateway_that_closes_for_good_is_not_asked_again(tmp_path: Path,
 
 
 async def test_a_missing_intent_is_said_plainly(tmp_path: Path) -> None:
-    """C04: as it is with the real service, where the switch is off: IDENTIFY is refused by the intents that it names."""
+    """As it is with the real service, where the switch is off: IDENTIFY is refused by the intents that it names."""
     async with FakeDiscord() as dc, FakeModel(api_key=KEY) as model:
         dc.privileged.clear()
         daemon = daemon_of(tmp_path, alone(dc, model), dc)

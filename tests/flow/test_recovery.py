@@ -156,7 +156,7 @@ async def test_a_command_is_not_carried_out_twice(daemon: Daemon, tg: FakeTelegr
 )
 async def test_a_damaged_session_goes_on(tmp_path: Path, tg: FakeTelegram, model: FakeModel, tail: bytes) -> None:
     """Whatever a crash or an editor left in a session file: the good lines are used, the first new message is answered, also after another
-    start, and no byte is thrown away (D02, D05, D06, D26)."""
+    start, and no byte is thrown away."""
     daemon = Daemon(tmp_path, config(tg, model))
     folder = daemon.data / "sessions" / "telegram" / str(ANA)
     folder.mkdir(parents=True, mode=0o700)
