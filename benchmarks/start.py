@@ -70,8 +70,10 @@ async def many_sessions(quick: bool) -> AsyncIterator[Row]:
     with scratch() as place:
         data = Path(place) / "data"
         await asyncio.to_thread(_fill, data, count)
-        ours = [await _first_poll(data) for _ in range(2 if quick else 3)]
-        empty = [await _first_poll() for _ in range(2 if quick else 3)]
+        ours, empty = [], []
+        for _ in range(2 if quick else 3):
+            ours.append(await _first_poll(data))
+            empty.append(await _first_poll())
         await asyncio.to_thread(_clear, data)
     yield Row(
         GROUP,
