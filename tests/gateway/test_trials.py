@@ -236,6 +236,7 @@ async def test_what_is_not_on_record_is_no_trial(tmp_path: Path) -> None:
         await suspicious(core, "1")
         core.model.then(asyncio.Event())
         await core.restart(crash=True)
+        await until(lambda: core.model.open == 1)
         await core.say("quick", chat="2")
         await until(lambda: core.seen("2") == ["Heard: quick"])
         assert core.model.open == 1
