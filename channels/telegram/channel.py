@@ -26,7 +26,7 @@ from telegram import (
     User,
     WebhookInfo,
 )
-from telegram.error import ChatMigrated, InvalidToken, TelegramError
+from telegram.error import ChatMigrated, Conflict, InvalidToken, TelegramError
 
 from channels.base import (
     Accept,
@@ -173,8 +173,23 @@ class TelegramChannel:
         params: dict[str, object] = {"timeout": max(1, round(wait)), "allowed_updates": WANTED}
         if offset is not None:
             params["offset"] = offset
-        # A request that hangs ends within twice the time it may take; its connection is closed with it.
-        return await self._transport.call("getUpdates", params, seconds=wait + min(wait, 10.0))
+        try:
+            # A request that hangs ends within twice the time it may take; its connection is closed with it.
+            return await self._transport.call("getUpdates", params, seconds=wait + min(wait, 10.0))
+        except Conflict as error:
+            if "webhook" in error.message.lower():
+                await self._remove_own_webhook()
+            raise
+
+    async def _remove_own_webhook(self) -> None:
+        """One of ours that came back: another daemon of the same operator, an answer that was late. A stranger's is told, and stays."""
+        try:
+            url = (await sane(self._bot.get_webhook_info(), WebhookInfo)).url
+            if url and url == self._settings.webhook_url:
+                await sane(self._bot.delete_webhook(), bool)
+                log.info("own webhook taken away, polling now", channel=self.name)
+        except TelegramError as error:
+            log.info("webhook not looked at", channel=self.name, problem=error.message)
 
     async def _run_webhook(self, intake: Intake) -> None:
         webhook = self._webhook = Webhook(self._settings.webhook_listen, self._secret, intake.take)

@@ -173,6 +173,19 @@ async def test_our_own_webhook_makes_room_for_polling(tg: FakeTelegram, tmp_path
     await made.close()
 
 
+async def test_our_own_webhook_that_comes_back_goes_again(tg: FakeTelegram, tmp_path: Path) -> None:
+    """Set while we poll (by a daemon that went on for a moment), it would keep every message from us until a restart."""
+    made = channel_for(tg, tmp_path, webhook_url="https://bot.example.org/tg")
+    await made.start([])
+    tg.webhook_url = "https://bot.example.org/tg"
+    task = asyncio.create_task(made.run(Gateway().accept))
+    await tg.wait_for(lambda: made.trouble() == "a webhook is set on this bot", 10)
+    assert tg.webhook_url == ""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await made.close()
+
+
 @pytest.mark.parametrize("reads_all", [False, True])
 async def test_privacy_mode_is_told_once(tg: FakeTelegram, tmp_path: Path, reads_all: bool) -> None:
     """B31: one warning that says what will not arrive and how to change it, and none where everything arrives."""
