@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from channels.base import Channel, Inbound, Sender
+from channels.base import Address, Channel, Inbound, Sender
 from channels.failpoints import reach
 from channels.files import readable
 from gateway.access import Access, Pair, Refuse, over_quota
@@ -88,6 +88,8 @@ class Router:
         self._under_way: dict[str, asyncio.Future[list[Pending]]] = {}
         self._arriving: dict[str, int] = {}
         self._told_old: OrderedDict[str, None] = OrderedDict()
+        self._told_many: OrderedDict[str, None] = OrderedDict()
+        """Keys of which somebody heard that too much waits, since the last of their inputs that was taken."""
         self._tasks = Tasks()
         self._closed = False
         access.on_approval = self._welcome
@@ -198,37 +200,39 @@ class Router:
         """Why an admitted person's input is not taken, and what they are told."""
         channel = self._channels[inbound.address.channel]
         if channel.backlog and inbound.sent_at and self._clock() - inbound.sent_at > channel.backlog:
-            told = key in self._told_old
-            self._told_old[key] = None
-            if len(self._told_old) > 1024:
-                self._told_old.popitem(last=False)
-            return "too old", "" if told else TOO_OLD
+            return "too old", TOO_OLD if _first(self._told_old, key) else ""
         command = find(inbound.text)
         now = command is not None and command[0].when(command[1]) is When.NOW
-        if (now or self._at_once(inbound)) and self._outbox.full(inbound.address) and not (command and self._stops(command[0], key)):
+        if (
+            (now or self._at_once(inbound))
+            and self._outbox.full(inbound.address)
+            and not (command and self._stops(command[0], inbound.address, key))
+        ):
             return "lane", ""
         if now:
             return None
         waiting = self._runners.waiting(key) + self._arriving.get(key, 0) + sum(_runs(entry) and entry.input.key == key for entry in batch)
         bounds = self.bounds
         if waiting >= bounds.waiting:
-            return (
-                "waiting",
-                f"{counted(waiting, 'message waits', 'messages wait')} here already; this one is not taken. Please send it again later.",
-            )
+            # Once: said of each message of a flood it would hold up the answers for minutes, in a group everybody's.
+            if not _first(self._told_many, key) and not inbound.ticket:
+                return "waiting", ""
+            waits = counted(waiting, "message waits", "messages wait")
+            return "waiting", f"{waits} here already; what comes now is not taken. Please send it again later."
+        self._told_many.pop(key, None)
         most = bounds.turns_per_day
         if (not command or command[0].asks) and most and over_quota(most, self._turns_of(inbound, batch)):
             return "quota", f"You have used today's {counted(most, 'answer')}. From 00:00 UTC there are new ones."
         return None
 
-    def _stops(self, command: Command, key: str) -> bool:
+    def _stops(self, command: Command, address: Address, key: str) -> bool:
         """It ends a turn: that is done even where the word about it has to wait for long."""
-        running = self._stoppable(key)
+        running = self._stoppable(address, key)
         return command.name == "stop" and running is not None and not running.stopped()
 
-    def _stoppable(self, key: str) -> Running | Sending | None:
+    def _stoppable(self, address: Address, key: str) -> Running | Sending | None:
         """What /stop ends: the turn that runs, else the oldest answer that is not wholly sent."""
-        return self._runners.running(key) or self._outbox.sending(key)
+        return self._runners.running(key) or self._outbox.sending(address, key)
 
     def _turns_of(self, inbound: Inbound, batch: Collection[Entry]) -> int:
         """Turns that this person has had today, those of the batch included."""
@@ -310,7 +314,7 @@ class Router:
             self._outbox.put(delivery(pending, pending.reply.text, buttons=pending.reply.buttons))
             return  # one that was run in its place before a crash is said in its place, behind the answers ahead of it
         if command and when is When.NOW:
-            running = self._stoppable(pending.input.key)
+            running = self._stoppable(inbound.address, pending.input.key)
             self._tasks.start(self._now(pending, *command, running), name=f"command {inbound.id}")
             return
         if command and when is When.CUT and not pending.session and (running := self._runners.running(pending.input.key)):
@@ -344,6 +348,15 @@ class Router:
             log.exception("command failed", key=pending.input.key, input=inbound.id, command=command.name)
             reply = ReplyText(BROKEN)
         await self._runners.say(pending, reply)
+
+
+def _first(told: OrderedDict[str, None], key: str) -> bool:
+    """Note that a key is told, and whether it was not yet. The oldest are forgotten, and told again."""
+    new = key not in told
+    told[key] = None
+    if len(told) > 1024:
+        told.popitem(last=False)
+    return new
 
 
 def _runs(entry: Entry) -> bool:

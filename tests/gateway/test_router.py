@@ -187,7 +187,8 @@ async def test_an_edit_never_makes_or_changes_a_command(core: Core, apart: bool)
 
 
 async def test_what_is_too_much_is_refused_aloud(tmp_path: Path) -> None:
-    """As many as configured wait behind the running one; each further one is told so, and what waited is answered, in order."""
+    """As many as configured wait behind the running one; of further ones that is said once, and once more when some were taken since; what
+    waited is answered, in order."""
     async with Core(tmp_path, waiting=3) as core:
         go = asyncio.Event()
         core.model.then(go, "slow")
@@ -200,7 +201,11 @@ async def test_what_is_too_much_is_refused_aloud(tmp_path: Path) -> None:
         await core.quiet()
         assert sorted(core.seen())[-4:] == ["Heard: n0", "Heard: n1", "Heard: n2", "slow"]
         assert core.refused == {"waiting": 7}
+        assert sum("not taken" in text for text in core.seen()) == 1
         assert await core.ask("again") == "Heard: again"
+        await core.router.accept([core.inbound(f"batch {n}") for n in range(20)])
+        await core.quiet()
+        assert sum("not taken" in text for text in core.seen()) == 2
 
 
 async def test_a_batch_alone_does_not_pass_the_bound(tmp_path: Path) -> None:
