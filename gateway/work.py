@@ -152,15 +152,21 @@ class Work:
         # Lower than the record says: a line that was being written then went with the process, and its number is given anew. What this
         # input does from here on would not be found behind the old one.
         lower = session.name == pending.session and session.last < pending.last_seq
+        started: asyncio.Future[None] | None = None
         if not pending.session or (effect and effect.gone) or lower:
             reach("started before")
-            await asyncio.shield(self._inbox.started(input_id, session.name, session.last))
-            reach("started after")
+            started = self._inbox.started(input_id, session.name, session.last)
         await self._take_back(session)
         if command is None:
-            if question := (effect.question if effect else None) or await self._commit_question(session, pending, running):
+            question = effect.question if effect else None
+            if question is None:
+                question = await self._commit_question(session, pending, running, started)
+            else:
+                await _written(started)
+            if question is not None:
                 await self._ask(key, session, pending, running, question)
             return
+        await _written(started)
         said = await command[0].handler(self._call(key, session, pending, command[1], effect))
         if isinstance(said, Ask):
             await self._ask(key, session, pending, running, said.question)
@@ -183,11 +189,17 @@ class Work:
             self._house, inbound.id, key, inbound.sender, argument, inbound.direct, admin, session.name, session=session, effect=effect
         )
 
-    async def _commit_question(self, session: Session, pending: Pending, running: Running) -> Message | None:
-        """None where there is nothing to ask: a file without words of which nothing could be read. Then the person has been told."""
+    async def _commit_question(
+        self, session: Session, pending: Pending, running: Running, started: asyncio.Future[None] | None
+    ) -> Message | None:
+        """None where there is nothing to ask: a file without words of which nothing could be read. Then the person has been told.
+
+        `started` goes to the disk in the same batch as the question, and ahead of it (architecture, rule 2), so one wait does for both.
+        """
         inbound = pending.input.inbound
         media = await self._media(inbound, running)
         if not pending.text.strip() and not any(one.text for one in media) and (why := note(media)):
+            await _written(started)
             await self.say(pending, ReplyText(why))
             return None
         line = Message(
@@ -201,7 +213,9 @@ class Work:
             media=media,
         )
         reach("question before")
-        seq = await asyncio.shield(self._sessions.commit(session, line))
+        committed = self._sessions.commit(session, line)
+        await _written(started)
+        seq = await asyncio.shield(committed)
         reach("question after")
         question = session.question()
         assert question is not None, seq
@@ -292,7 +306,7 @@ class Work:
         )
         reach("lane after")
         if not answer.interrupted:
-            running.sending = self._outbox.sending(str(key), pending.input.inbound.id)
+            running.sending = self._outbox.sending(pending.input.inbound.address, str(key), pending.input.inbound.id)
             if running.sending is not None and running.stopped():
                 running.sending.stop()  # the word came when the answer was whole, or before a crash
 
@@ -306,6 +320,13 @@ class Work:
             tell(log, "reply not journalled", error, key=pending.input.key, input=pending.input.inbound.id)
         reach("reply after")
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
+
+
+async def _written(started: asyncio.Future[None] | None) -> None:
+    """Until it is on record that the input has begun. Raises OSError."""
+    if started is not None:
+        await asyncio.shield(started)
+        reach("started after")
 
 
 def _joined(*parts: str) -> str:

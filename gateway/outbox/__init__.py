@@ -123,13 +123,14 @@ class Outbox:
         lane = self._lanes.get(address)
         return next((s for s in lane.streams if s.input_id == input_id), None) if lane is not None else None
 
-    def sending(self, key: str, input_id: str = "") -> Sending | None:
-        """The oldest answer of this key (or the one to this input) that is not wholly sent, for whoever wants to take the rest back."""
-        for lane in self._lanes.values():
-            for job in lane.jobs:
-                delivery = job.delivery
-                if delivery.key == key and delivery.answer is not None and input_id in ("", delivery.input_id):
-                    return Sending(job.brake)
+    def sending(self, address: Address, key: str, input_id: str = "") -> Sending | None:
+        """The oldest answer of this key (or the one to this input) that is not wholly sent there, for whoever wants to take the rest
+        back."""
+        lane = self._lanes.get(address)
+        for job in lane.jobs if lane is not None else ():
+            delivery = job.delivery
+            if delivery.key == key and delivery.answer is not None and input_id in ("", delivery.input_id):
+                return Sending(job.brake)
         return None
 
     def render(self, address: Address, text: str) -> None:

@@ -31,7 +31,7 @@ def now() -> float:
 
 
 async def take_back(outbox: Outbox) -> None:
-    sending = outbox.sending(KEY)
+    sending = outbox.sending(CHAT, KEY)
     assert sending is not None
     sending.stop()
     await sending.over()
@@ -52,7 +52,7 @@ async def test_pieces_that_are_not_sent_are_dropped_and_recorded_so(streams: boo
     assert [line for line in book.lines if line[1] == "i1"][-2:] == [("stopped", "i1", 8), ("finished", "i1", "stopped")]
     await behind
     assert net.visible() == ["aaaa", "bbbb", "next"]
-    assert outbox.sending(KEY) is None
+    assert outbox.sending(CHAT, KEY) is None
     await outbox.close()
 
 
@@ -63,7 +63,7 @@ async def test_a_wait_is_cut_short(error: Exception) -> None:
     outbox, book = build(net)
     outbox.put(answer("aaaabbbb"))
     await asyncio.sleep(100)
-    sending = outbox.sending(KEY)
+    sending = outbox.sending(CHAT, KEY)
     assert sending is not None
     sending.stop()
     await sending.over()
@@ -137,12 +137,12 @@ async def test_only_answers_of_the_key_are_taken_back_the_oldest_first() -> None
     net = Net(judge=lambda call: Retry(50))
     outbox, _ = build(net)
     outbox.put(Delivery("i0", KEY, CHAT, "a reply"))
-    assert outbox.sending(KEY) is None
+    assert outbox.sending(CHAT, KEY) is None
     outbox.put(Delivery("x", "net:2", OTHER, "theirs", answer=("main", 2)))
-    assert outbox.sending(KEY) is None
+    assert outbox.sending(CHAT, KEY) is None
     outbox.put(answer("first", "i1"))
     outbox.put(answer("second", "i2"))
-    sending, second = outbox.sending(KEY), outbox.sending(KEY, "i2")
+    sending, second = outbox.sending(CHAT, KEY), outbox.sending(CHAT, KEY, "i2")
     assert sending is not None
     assert second is not None
     sending.stop()
