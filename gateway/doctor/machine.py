@@ -46,6 +46,10 @@ def disk(folder: Path, stat: Callable[[Path], os.statvfs_result] = os.statvfs, *
             "stop the daemon, put the folder back, start it" if moved else "make room, or look at the medium; nothing has to be restarted"
         )
         yield wrong("disk", f"the daemon says: {said} ({room})", remedy)
+    elif found.f_flag & os.ST_RDONLY:
+        yield wrong(
+            "disk", f"the file system of {folder} is read-only", "mount it for writing; after a fault of the medium dmesg says more"
+        )
     elif free < LOW:
         yield wrong("disk", room, "make room: on a full disk messages wait unanswered")
     elif found.f_files > 0 and found.f_favail < LEAST_INODES:

@@ -13,8 +13,8 @@ from gateway.doctor import machine
 from gateway.unit import Unit
 
 
-def fs(*, free: int = 10**10, inodes: int = 10**6, files: int = 10**7) -> os.statvfs_result:
-    return os.statvfs_result((4096, 4096, 10**8, free // 4096, free // 4096, files, inodes, inodes, 0, 255))
+def fs(*, free: int = 10**10, inodes: int = 10**6, files: int = 10**7, flag: int = 0) -> os.statvfs_result:
+    return os.statvfs_result((4096, 4096, 10**8, free // 4096, free // 4096, files, inodes, inodes, flag, 255))
 
 
 def unit(**said: list[str]) -> Unit:
@@ -29,10 +29,17 @@ def test_python(version: tuple[int, ...], level: str) -> None:
 
 @pytest.mark.parametrize(
     ("found", "level"),
-    [(fs(), "ok"), (fs(free=LOW - 4096), "wrong"), (fs(free=LOW), "ok"), (fs(inodes=100), "wrong"), (fs(inodes=0, files=0), "ok")],
+    [
+        (fs(), "ok"),
+        (fs(free=LOW - 4096), "wrong"),
+        (fs(free=LOW), "ok"),
+        (fs(inodes=100), "wrong"),
+        (fs(inodes=0, files=0), "ok"),
+        (fs(flag=os.ST_RDONLY), "wrong"),
+    ],
 )
 def test_disk(tmp_path: Path, found: os.statvfs_result, level: str) -> None:
-    """Little room and few inodes are told; a file system without inodes of its own has enough of them."""
+    """Little room, few inodes and what takes no writes are told; a file system without inodes of its own has enough of them."""
     assert [one.level for one in machine.disk(tmp_path, lambda _: found)] == [level]
 
 
