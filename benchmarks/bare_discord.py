@@ -26,12 +26,8 @@ class Bare(discord.Client):
     async def on_message(self, message: discord.Message) -> None:
         if message.author.bot:
             return
-        body: dict[str, Any] = {"model": "bench", "messages": [{"role": "user", "content": message.content}], "stream": self._stream}
-        if not self._stream:
-            async with self._posts.post(f"{self._model}/chat/completions", json=body) as response:
-                answer = (await response.json())["choices"][0]["message"]["content"]
-            await message.channel.send(answer)
-            return
+        # The model's answer comes as a stream in both modes, as the daemon has it.
+        body: dict[str, Any] = {"model": "bench", "messages": [{"role": "user", "content": message.content}], "stream": True}
         parts: list[str] = []
         placed = None
         async with self._posts.post(f"{self._model}/chat/completions", json=body) as response:
@@ -40,11 +36,13 @@ class Bare(discord.Client):
                     continue
                 choices = json.loads(line[6:])["choices"]
                 if choices and (delta := choices[0]["delta"].get("content")):
-                    if placed is None:
+                    if placed is None and self._stream:
                         placed = await message.channel.send("…")
                     parts.append(delta)
         if placed is not None:
             await placed.edit(content="".join(parts))
+        else:
+            await message.channel.send("".join(parts))
 
 
 async def run(args: argparse.Namespace) -> None:

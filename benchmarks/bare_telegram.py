@@ -89,12 +89,8 @@ class Bare:
             task.add_done_callback(self._tasks.discard)
 
     async def _turn(self, chat: int, text: str) -> None:
-        body: dict[str, Any] = {"model": "bench", "messages": [{"role": "user", "content": text}], "stream": self._stream}
-        if not self._stream:
-            async with self._session.post(f"{self._model}/chat/completions", json=body) as response:
-                answer = (await response.json())["choices"][0]["message"]["content"]
-            await self.bot.send_message(chat, answer)
-            return
+        # The model's answer comes as a stream in both modes, as the daemon has it.
+        body: dict[str, Any] = {"model": "bench", "messages": [{"role": "user", "content": text}], "stream": True}
         parts: list[str] = []
         placed = None
         async with self._session.post(f"{self._model}/chat/completions", json=body) as response:
@@ -103,11 +99,13 @@ class Bare:
                     continue
                 choices = json.loads(line[6:])["choices"]
                 if choices and (delta := choices[0]["delta"].get("content")):
-                    if placed is None:
+                    if placed is None and self._stream:
                         placed = await self.bot.send_message(chat, "…")
                     parts.append(delta)
         if placed is not None:
             await self.bot.edit_message_text("".join(parts), chat_id=chat, message_id=placed.message_id)
+        else:
+            await self.bot.send_message(chat, "".join(parts))
 
 
 def main() -> None:
