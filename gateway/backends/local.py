@@ -56,6 +56,8 @@ class _Server(Protocol):
 
     def handle_chat_completions(self, request: dict[str, object], callback: Callable[[object], bool]) -> None: ...
 
+    def handle_completions(self, request: dict[str, object], callback: Callable[[object], bool]) -> None: ...
+
 
 class _Failure(msgspec.Struct):
     type: str = ""
@@ -222,6 +224,9 @@ class Local:
         params.hostnames = [f"{folder}/model.sock"]
         params.api_keys = [secrets.token_hex(16)]
         server: _Server = xllamacpp.Server(params)
+        # A server that is let go of before its loop runs never ends: its destructor waits for the loop, with Python's lock in its hand, and
+        # everything stands still (xllamacpp 2026.10, server.cpp; seen on a busy machine). One token, and the loop runs.
+        server.handle_completions({"prompt": "a", "n_predict": 1}, lambda _: False)
         log.info("local model loaded", model=file.stem if file else "", context=self._context)
         return server
 
