@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.outbox.final import NOT_TAKEN
 from tests.fakes.openai import FakeModel
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_rules import Json
@@ -104,7 +105,7 @@ REQUESTS = [
     Request("answer", "sendMessage", lambda tg, c: tg.say(c, "one"), lambda c: "Heard: one", sends=True, lost=("403",), streaming="off"),
 ]
 REFUSALS = frozenset({"400", "409"})
-"""A text that is refused is tried once more as plain text, and then given up."""
+"""A text that is refused is tried as plain text, and then given up: the person reads that something is missing."""
 READING = ("200 result list", "hang")
 
 
@@ -131,13 +132,14 @@ class World:
             seen = await until(tg, chat, lambda seen: seen and seen[-1].startswith("Heard:") and question in seen[-1], PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{request.name}, {way.name}, {times} times: {error}") from None
-        said = [text for text in seen[:-1] if text != BEGUN]
+        said = [text for text in seen[:-1] if text not in (BEGUN, NOT_TAKEN)]
         copies = sum(request.said(chat) in text for text in said)
         gone = way.name in request.lost  # what was there of it stays as it is: nobody can be spoken to
         assert copies <= 1, (request.name, way.name, times, seen)
         words = request.sends or request.name == "last edit"
         tried_in_vain = (request.sends and way.blind) or (words and times > 1 and way.name in REFUSALS)
         assert copies or gone or tried_in_vain, (request.name, way.name, times, seen)
+        assert NOT_TAKEN not in seen or (not copies and way.name in REFUSALS), (request.name, way.name, times, seen)
         assert gone or len(said) == copies, (request.name, way.name, times, seen)
         if copies and not way.blind:
             assert BEGUN not in seen, (request.name, way.name, times, seen)
