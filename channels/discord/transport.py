@@ -21,7 +21,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ from discord.http import HTTPClient, Route
 from yarl import URL
 
 from channels.base import ChannelError, NotSent, Retry, Unknown
+from channels.clock import ahead
 from channels.download import download
 
 CONNECT_SECONDS = 10.0
@@ -98,10 +98,7 @@ class Http(HTTPClient):
 
     def ahead(self) -> float | None:
         """Seconds that Discord's clock is ahead of ours, by its newest answer."""
-        try:
-            return parsedate_to_datetime(self._told[0]).timestamp() - self._told[1]
-        except (ValueError, OverflowError):
-            return None
+        return ahead(*self._told)
 
     # ------------------------------------------------------------------------------------------------------ what discord.py calls
 

@@ -15,7 +15,6 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -27,6 +26,7 @@ from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from channels.base import NotSent
+from channels.clock import ahead
 from channels.download import download
 
 API = "api:"
@@ -121,10 +121,7 @@ class Transport(BaseRequest):
 
     def ahead(self) -> float | None:
         """Seconds that the far end's clock is ahead of ours, by its newest answer."""
-        try:
-            return parsedate_to_datetime(self._told[0]).timestamp() - self._told[1]
-        except (ValueError, OverflowError):
-            return None
+        return ahead(*self._told)
 
     async def call(self, method: str, params: Mapping[str, object], *, seconds: float) -> bytes:
         """A method's whole answer as it came, for who wants to take it apart. Raises TelegramError."""
