@@ -35,7 +35,7 @@ __all__ = ["Effect", "SessionManager", "free_name", "slug"]
 log = structlog.get_logger(__name__)
 
 MAIN = "main"
-STATE_LINES = 1000
+STATE_LINES = 250
 STATE_BYTES = 256 * 1024
 POINTERS = 4096
 """Keys whose current session is remembered, so that a turn does not read `_chat.jsonl`."""
