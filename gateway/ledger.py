@@ -33,16 +33,20 @@ class JournalLedger:
         await asyncio.shield(self._inbox.placed(input_id, piece, message_id))
         reach("placed after")
 
-    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
+    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool, last: bool) -> None:
+        # Both go to the disk in one batch, where the journal's `finished` is written before the session's `sent`: between them nobody looks
+        # for the latter any more.
         reach("sent before")
-        await self._sent(delivery, span, ids, unknown)
-        reach("sent after")
-
-    async def _sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
         if delivery.answer is None:
-            await asyncio.shield(self._inbox.sent(delivery.input_id, span, ids, unknown))
+            recorded = self._inbox.sent(delivery.input_id, span, ids, unknown)
+            finishing = self._finishing(delivery, "") if last else None
+            await asyncio.shield(recorded)
         else:
+            finishing = self._finishing(delivery, "") if last else None
             await self._commit(delivery, span, ids, unknown=unknown)
+        reach("sent after")
+        if finishing is not None:
+            await self._finished(delivery, finishing)
 
     async def stopped(self, delivery: Delivery, start: int) -> None:
         reach("sent before")
@@ -68,8 +72,14 @@ class JournalLedger:
             log.error("delivery cannot be recorded", key=delivery.key, path=error.path, line=error.line, fault=error.text)
 
     async def finished(self, delivery: Delivery, reason: str) -> None:
+        await self._finished(delivery, self._finishing(delivery, reason))
+
+    def _finishing(self, delivery: Delivery, reason: str) -> asyncio.Future[None]:
         reach("finished before")
-        await asyncio.shield(self._inbox.finished(delivery.input_id, reason))
+        return self._inbox.finished(delivery.input_id, reason)
+
+    async def _finished(self, delivery: Delivery, finishing: asyncio.Future[None]) -> None:
+        await asyncio.shield(finishing)
         reach("finished after")
         if delivery.answer is not None:
             self._sessions.unpin(SessionKey.parse(delivery.key), delivery.answer[0])

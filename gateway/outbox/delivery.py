@@ -69,8 +69,9 @@ class Ledger(Protocol):
     def placed(self, input_id: str, piece: int, message_id: str) -> Awaitable[None]:
         """An empty message stands ready for a piece. Recorded before any content goes into it; a later record replaces an earlier one."""
 
-    def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> Awaitable[None]:
-        """A piece is with the network. `unknown`: nobody can say, and it is not repeated. No ids: unknown, or refused for good."""
+    def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool, last: bool) -> Awaitable[None]:
+        """A piece is with the network. `unknown`: nobody can say, and it is not repeated. No ids: unknown, or refused for good. `last`:
+        it is `finished` with that, too."""
 
     def stopped(self, delivery: Delivery, start: int) -> Awaitable[None]:
         """What stands behind offset `start` of an answer was taken back: it is not sent any more."""

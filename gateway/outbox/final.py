@@ -55,6 +55,9 @@ class Final:
         self._channel, self._address = wire.channel, delivery.address
         # A reply goes out in one call, unless it takes the place of an answer that is already visible.
         self._placing = wire.channel.streams and (delivery.answer is not None or any(number < ASIDE for number in slots.taken()))
+        self._pieces = 0
+        self.finished = False
+        """That nothing is left to do is on record already."""
         self._since = delivery.since
         """0.0: it is certain that what comes next was not sent by an earlier life of the process."""
         self._log = log.bind(channel=delivery.address.channel, input=delivery.input_id)
@@ -65,6 +68,7 @@ class Final:
         pieces = self._channel.render(delivery.text)
         if not pieces and delivery.answer is not None:
             pieces = as_written(delivery.text, self._channel.limits)
+        self._pieces = len(pieces)
         for number, piece in enumerate(pieces):
             if 0 < piece.end <= delivery.sent_to:
                 continue
@@ -195,11 +199,15 @@ class Final:
             return await self._channel.send(self._address, piece, reply_to=reply_to, buttons=buttons, nonce=name)
         except asyncio.CancelledError:
             # Cut on its way by the shutdown: nobody can say whether it had an effect, so the next start must not repeat it.
-            await self._wire.record_last(partial(self._wire.ledger.sent, self._delivery, (part.piece.start, part.piece.end), (), True))
+            span = (part.piece.start, part.piece.end)
+            await self._wire.record_last(partial(self._wire.ledger.sent, self._delivery, span, (), True, False))
             raise
 
     async def _sent(self, part: _Part, ids: Sequence[str], *, unknown: bool = False) -> None:
-        await self._wire.record(partial(self._wire.ledger.sent, self._delivery, (part.piece.start, part.piece.end), ids, unknown))
+        span = (part.piece.start, part.piece.end)
+        last = part.number == self._pieces - 1 and not any(number >= self._pieces for number in self._slots.taken())
+        await self._wire.record(partial(self._wire.ledger.sent, self._delivery, span, ids, unknown, last))
+        self.finished = last
 
     def _refused(self, part: _Part, error: Refused | Unknown) -> None:
         self._log.warning("piece not taken", piece=part.number, kind=type(error).__name__)

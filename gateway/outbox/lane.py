@@ -63,7 +63,6 @@ class Lane:
         self._settled, self._ended = settled, ended
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._slot: float | None = None
         self._typing_failed = False
         name = f"lane {wire.address.channel} {wire.address.chat} {wire.address.thread}"
         self.task = asyncio.create_task(kept(self._run, name, "lane", restarts), name=name)
@@ -118,20 +117,24 @@ class Lane:
 
     async def _sleep(self, until: float) -> None:
         self._wake.clear()
+        alarm = self._loop.call_at(until, self._wake.set) if until < math.inf else None
         try:
-            async with asyncio.timeout_at(None if until == math.inf else until):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await self._wake.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
 
     # ------------------------------------------------------------------------------------------------------------------ deliveries
 
     async def _settle(self, job: Job) -> None:
-        delivery, ledger = job.delivery, self.wire.ledger
+        delivery, ledger, finished = job.delivery, self.wire.ledger, False
+        self.wire.pace.step_out(self)
         try:
             if job.stream is not None and job.stream.gone:
                 raise Gone(job.stream.gone)  # the stream had its try
-            reason = await Final(self.wire, delivery, job.slots, job.brake).run()
+            final = Final(self.wire, delivery, job.slots, job.brake)
+            reason = await final.run()
+            finished = final.finished
             self.wire.open()
         except Gone as error:
             reason = "gone"
@@ -141,7 +144,8 @@ class Lane:
             log.exception("delivery put aside", channel=delivery.address.channel, key=delivery.key, input=delivery.input_id)
             reason = "undeliverable"
         try:
-            await self.wire.record(partial(ledger.finished, delivery, reason))
+            if not finished:
+                await self.wire.record(partial(ledger.finished, delivery, reason))
         except (Exception, asyncio.CancelledError):
             self._unless_cancelled()
             log.exception("delivery not recorded", channel=delivery.address.channel, key=delivery.key, input=delivery.input_id)
@@ -161,22 +165,17 @@ class Lane:
     # ------------------------------------------------------------------------------------------------------------- growing answers
 
     def _next_edit(self, now: float) -> tuple[Stream | None, float]:
-        """The stream that moves next, and when. Takes the channel's edit slot once everything else permits it."""
+        """The stream that moves next, and when. Lines up on the channel once everything else permits it."""
         stream = min(self.streams, key=Stream.due, default=None)
         at = stream.due() if stream is not None else math.inf
-        if stream is None or at == math.inf or stream.slots.loose:
-            return stream, at
-        if self.still or not self.wire.channel.streams or self.wire.pace.denied:
-            return None, math.inf
-        chat, pace = self.wire.chat, self.wire.pace
-        at = max(at, self.wire.held(), chat.bucket.ready(now))
-        if self._slot is None and come(at, now):
-            self._slot = pace.edit_slot(now)
-        if self._slot is not None:
-            at = max(at, self._slot)
-            if come(at, now):
-                at = pace.bucket.ready(now)
-                self._slot = self._slot if come(at, now) else None  # finals took the tokens: to the end of the line
+        if stream is not None and at < math.inf and not stream.slots.loose:
+            if self.still or not self.wire.channel.streams or self.wire.pace.denied:
+                stream, at = None, math.inf
+            else:
+                at = max(at, self.wire.held(), self.wire.chat.bucket.ready(now))
+                if come(at, now):
+                    return stream, self.wire.pace.line_up(self, self.wake, now)
+        self.wire.pace.step_out(self)
         return stream, at
 
     async def _step(self, stream: Stream) -> None:
@@ -187,6 +186,7 @@ class Lane:
             if stream.slots.loose:
                 await self._note(stream)
             else:
+                self.wire.pace.step_out(self)
                 began = self._loop.time()
                 move = stream.move(self.wire.channel.render)
                 now = self._loop.time()
@@ -211,7 +211,6 @@ class Lane:
     async def _move(self, stream: Stream, move: Move, now: float) -> None:
         wire, slots, number = self.wire, stream.slots, move.number
         shown = slots.shown.get(number)
-        self._slot = None
         wire.chat.bucket.take(now)
         wire.pace.bucket.take(now)
         try:

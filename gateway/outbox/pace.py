@@ -13,6 +13,8 @@ so that they are never exceeded; a direct chat has a short burst on top (network
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from channels.base import Address, Pacing
@@ -98,7 +100,8 @@ class Pace:
     chats: dict[str, ChatPace] = field(default_factory=dict)
     shut: dict[Address, None] = field(default_factory=dict)
     """Places of which it was said that nobody is there."""
-    _slot: float = -math.inf
+    _line: OrderedDict[Hashable, Callable[[], None]] = field(default_factory=OrderedDict)
+    """Who waits to make an intermediate edit, the foremost first, and how each is woken."""
     _sign: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -131,20 +134,29 @@ class Pace:
         if not chat.users:
             self.chats.pop(chat.name, None)
 
-    def edit_slot(self, now: float) -> float:
-        """The next time at which an intermediate edit may ask for its tokens. Handed out one by one, so that a thousand growing answers
-        stand in line instead of all waking up for the same token."""
+    def line_up(self, who: Hashable, wake: Callable[[], None], now: float) -> float:
+        """When an intermediate edit may go out: first come first served, so that of many growing answers each is edited as often as the
+        others. Infinity while somebody is ahead; `wake` is called when nobody is any more. A thousand that wait look for a token one by one
+        instead of all waking up for the same."""
         if not self.pacing.per_second:
             return now
-        self._slot = max(now, self._slot + 1 / self.pacing.per_second)
-        return self._slot
+        self._line.setdefault(who, wake)
+        return self.bucket.ready(now) if next(iter(self._line)) is who else math.inf
+
+    def step_out(self, who: Hashable) -> None:
+        """It makes its edit now, or cannot: the next one. Harmless for who is not in the line."""
+        if who in self._line:
+            foremost = next(iter(self._line)) is who
+            del self._line[who]
+            if foremost and self._line:
+                next(iter(self._line.values()))()
 
     def sign(self, now: float) -> float:
         """Now, with a token taken, if a typing sign may be shown; else when to ask again. Signs are what a busy channel does without: they
         go while no edit stands in line and two tokens stay behind."""
         if not self.pacing.per_second:
             return now
-        if self._slot > now:
+        if self._line:
             return now + 1.0
         at = self.bucket.ready(now, 2.0)
         if come(at, now):

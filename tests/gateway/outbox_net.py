@@ -271,8 +271,10 @@ class Book:
     async def placed(self, input_id: str, piece: int, message_id: str) -> None:
         await self._write("placed", ("placed", input_id, piece, message_id))
 
-    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
+    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool, last: bool) -> None:
         await self._write("sent", ("sent", delivery.input_id, span, tuple(ids), unknown))
+        if last:
+            await self.finished(delivery, "")
 
     async def stopped(self, delivery: Delivery, start: int) -> None:
         await self._write("stopped", ("stopped", delivery.input_id, start))

