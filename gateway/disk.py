@@ -42,11 +42,17 @@ NEW = ".new-"
 
 def open_private(path: Path, flags: int) -> int:
     """A descriptor of an existing regular file. Raises OSError (ELOOP where `path` is a symbolic link)."""
+    return open_sized(path, flags)[0]
+
+
+def open_sized(path: Path, flags: int) -> tuple[int, int]:
+    """The same, and the file's size: with one call to the kernel less, for whoever opens a file for each batch."""
     fd = os.open(path, flags | _SAFE)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return fd
+    return fd, info.st_size
 
 
 def create_private(path: Path, flags: int) -> int:

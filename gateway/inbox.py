@@ -137,30 +137,30 @@ class Inbox:
         self._day = int(self._clock() // DAY)
         self._turns = self._journal.turns(self._day)
         if self._pending:
-            self._append([]).add_done_callback(_seen)
+            self._append([], _unheeded)
         return self.unfinished()
 
     def ended(self) -> None:
         """The daemon was told to end: from here on no input is to blame for that."""
         if self._opened and not self._told:
             self._told = True
-            self._append([Ended(at=self._clock())]).add_done_callback(_seen)
+            self._append([Ended(at=self._clock())], _unheeded)
 
     def held(self, *, over: bool = False) -> None:
         """From here on nothing is worked on but who is alone; `over`: all go on."""
-        self._append([Held(at=self._clock(), over=over)]).add_done_callback(_seen)
+        self._append([Held(at=self._clock(), over=over)], _unheeded)
 
-    def _append(self, records: Sequence[Record]) -> asyncio.Future[int]:
+    def _append(self, records: Sequence[Record], settled: Callable[[BaseException | None], None]) -> None:
         """Journal records, behind the line that says that this life of the daemon has begun."""
         if self._opened:
-            return self._journal.append(records)
-        written = self._journal.append([Opened(at=self._clock()), *records])
+            self._journal.append(records, settled)
+            return
+        self._journal.append([Opened(at=self._clock()), *records], partial(self._begun, settled))
         self._opened, self._told = True, False
-        written.add_done_callback(self._begun)
-        return written
 
-    def _begun(self, written: asyncio.Future[int]) -> None:
-        self._opened = not (written.cancelled() or written.exception())
+    def _begun(self, settled: Callable[[BaseException | None], None], error: BaseException | None) -> None:
+        self._opened = error is None
+        settled(error)
 
     def _life_over(self) -> None:
         """A life of the daemon ends here in the journal. If nobody told it to, it died."""
@@ -186,6 +186,10 @@ class Inbox:
     def pending(self, input_id: str) -> Pending | None:
         """The input, if it is unfinished."""
         return self._pending.get(input_id)
+
+    def holds(self, pending: Pending) -> bool:
+        """It is unfinished, and on record or on its way there. False where its record failed: then the network brings it anew."""
+        return self._pending.get(pending.input.inbound.id) is pending
 
     def unfinished(self) -> list[Pending]:
         """In the order in which they were accepted."""
@@ -238,25 +242,21 @@ class Inbox:
         if not records:
             future.set_result([])
             return future
-        written = self._append(list(records.values()))  # raises before anything is changed
+        self._append(list(records.values()), partial(self._put, list(records.values()), future))  # raises before anything is changed
         self._n += len(records)
         self._putting.update(records)
         for record in records.values():
             self._apply(record)
             self._count(record, 1)
-        written.add_done_callback(partial(self._put, list(records.values()), future))
         return future
 
-    def _put(self, records: Sequence[Accepted | Refused], future: asyncio.Future[list[Pending]], written: asyncio.Future[int]) -> None:
+    def _put(self, records: Sequence[Accepted | Refused], future: asyncio.Future[list[Pending]], error: BaseException | None) -> None:
         self._putting.difference_update(record.id for record in records)
-        error = asyncio.CancelledError() if written.cancelled() else written.exception()
         if error is not None:
             for record in records:
                 self._pending.pop(record.id, None)
                 self._count(record, -1)
-            if not future.done():
-                future.set_exception(error)
-                _seen(future)  # whoever waited may be gone
+            _fail(future, error)
         elif not future.done():
             future.set_result([self._pending[record.id] for record in records if record.id in self._pending])
 
@@ -332,23 +332,19 @@ class Inbox:
         """Journal a record about an unfinished input. One that is finished or unknown needs none any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if record.id in self._pending:
-            self._append([record]).add_done_callback(partial(self._marked, record, future))
+            self._append([record], partial(self._marked, record, future))
         else:
             future.set_result(None)
         return future
 
-    def _marked(self, record: Record, future: asyncio.Future[None], written: asyncio.Future[int]) -> None:
-        if written.cancelled():
-            future.cancel()
-        elif (error := written.exception()) is not None:
-            if not future.done():
-                future.set_exception(error)
-                _seen(future)  # whoever waited may be gone
-        else:
-            if not isinstance(record, Amended | Started):  # these count from the call on, so that neither slips past the other
-                self._apply(record)
-            if not future.done():
-                future.set_result(None)
+    def _marked(self, record: Record, future: asyncio.Future[None], error: BaseException | None) -> None:
+        if error is not None:
+            _fail(future, error)
+            return
+        if not isinstance(record, Amended | Started):  # these count from the call on, so that neither slips past the other
+            self._apply(record)
+        if not future.done():
+            future.set_result(None)
 
     def _apply(self, record: Record) -> None:
         """The one fold, at recovery and alive."""
@@ -422,10 +418,23 @@ class Inbox:
         await self._journal.rewrite(change)
 
 
-def _seen(written: asyncio.Future[Any]) -> None:
+def _unheeded(_: BaseException | None) -> None:
     """What cannot be written here is no harm: a death more or less is counted."""
+
+
+def _seen(written: asyncio.Future[None]) -> None:
+    """As above, where there is a future of it."""
     if not written.cancelled():
         written.exception()
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Whoever waited may be gone."""
+    if isinstance(error, asyncio.CancelledError):
+        future.cancel()
+    elif not future.done():
+        future.set_exception(error)
+        future.exception()
 
 
 def _record(entry: Entry, n: int) -> Accepted | Refused:

@@ -20,7 +20,7 @@ from gateway.metrics import Damage
 from gateway.records import ACCEPTED, DAY, Accepted, Aside, Facts, Finished, Record, Refused, Sealed, encode_record, mark
 from gateway.segments import delete, drop_torn, gather, load, rewrite, set_aside, unfinished, write_sidecar
 from gateway.threads import Threads
-from gateway.writer import Writer
+from gateway.writer import Result, Writer
 
 log = structlog.get_logger(__name__)
 
@@ -108,15 +108,14 @@ class Journal:
                     totals[channel, sender] = totals.get((channel, sender), 0) + count
         return totals
 
-    def append(self, records: Sequence[Record]) -> asyncio.Future[int]:
-        """Write records as one, in the order of the calls. Raises OSError by the future, and then none of them is in the file."""
+    def append(self, records: Sequence[Record], settled: Callable[[BaseException | None], None]) -> None:
+        """Write records as one, in the order of the calls, and call `settled` once, after this call has returned: with None when they are
+        written; else none of them is in the file (OSError), or nobody knows, since the loop is being torn down (CancelledError)."""
         data = b"".join(map(encode_record, records))
         segment = self._writable(len(data))
         segment.size += len(data)
         segment.flying += 1
-        written = self._writer.append(segment.path, data, journal=True)
-        written.add_done_callback(partial(self._written, segment, records, len(data)))
-        return written
+        self._writer.submit(segment.path, data, partial(self._written, segment, records, len(data), settled), journal=True)
 
     def _writable(self, size: int) -> _Segment:
         day = int(self._clock() // DAY)
@@ -137,9 +136,12 @@ class Journal:
             self._tidy_soon()
         return segment
 
-    def _written(self, segment: _Segment, records: Sequence[Record], size: int, written: asyncio.Future[int]) -> None:
+    def _written(
+        self, segment: _Segment, records: Sequence[Record], size: int, settled: Callable[[BaseException | None], None], result: Result
+    ) -> None:
         segment.flying -= 1
-        if written.cancelled() or written.exception() is not None:
+        error = None if isinstance(result, int) else result
+        if error is not None:
             segment.size -= size
         else:
             for record in records:
@@ -148,6 +150,7 @@ class Journal:
                     self._open[mark(record.id)] = segment
                 elif isinstance(record, Finished):
                     self._open.pop(mark(record.id), None)
+        settled(error)
         if not segment.flying and segment is not self._segments[-1]:
             self._tidy_soon()
 

@@ -270,17 +270,30 @@ class Router:
     # -------------------------------------------------------------------------------------------------------------------- the journal
 
     def _put(self, entries: list[Entry]) -> asyncio.Future[list[Pending]]:
-        """Journal a batch; what waits on the returned future is confirmed with it. The order of the calls is the order in the queues."""
+        """Journal a batch; what waits on the returned future is confirmed with it. The order of the calls is the order in the queues.
+
+        A question is queued at once: that it has begun, and its line in the session, then go to the disk together with its acceptance, and
+        before that nothing is asked or said (`gateway.work`). Whatever else is done only once it is accepted for sure.
+        """
         written = self._inbox.put(entries)
+        begun: set[str] = set()
         for entry in entries:
-            self._under_way[entry.input.inbound.id] = written
-            if _runs(entry):
-                self._arriving[entry.input.key] = self._arriving.get(entry.input.key, 0) + 1
+            input_id, key = entry.input.inbound.id, entry.input.key
+            self._under_way[input_id] = written
+            if not _runs(entry):
+                continue
+            if key not in self._arriving and not self._closed and find(entry.input.inbound.text) is None:
+                pending = self._inbox.pending(input_id)
+                assert pending is not None
+                begun.add(input_id)
+                self._runners.add(pending)
+            else:
+                self._arriving[key] = self._arriving.get(key, 0) + 1
 
         def done(future: asyncio.Future[list[Pending]]) -> None:
             for entry in entries:
                 self._under_way.pop(entry.input.inbound.id, None)
-                if _runs(entry):
+                if _runs(entry) and entry.input.inbound.id not in begun:
                     self._arrived(entry.input.key)
             if future.cancelled() or future.exception():
                 for entry in entries:
@@ -288,7 +301,8 @@ class Router:
                         self._access.unsaid(entry.input.inbound)
                 return
             for pending in future.result():
-                self._dispatch(pending)
+                if pending.input.inbound.id not in begun:
+                    self._dispatch(pending)
 
         written.add_done_callback(done)
         return written
@@ -328,7 +342,8 @@ class Router:
 
     async def _now(self, pending: Pending, command: Command, argument: str, running: Stoppable | None) -> None:
         inbound = pending.input.inbound
-        if running is None or command.name != "stop":  # which does not wait for the disk
+        stops = running is not None and command.name == "stop"  # which does not wait for the disk: what it means goes on meanwhile
+        if not stops:
             with suppress(OSError):
                 await asyncio.shield(self._inbox.begun(inbound.id))
         try:
@@ -337,7 +352,7 @@ class Router:
             else:
                 key = SessionKey.parse(pending.input.key)
                 admin = self._access.is_admin(inbound.address.channel, inbound.sender)
-                current = await self._sessions.peek(key)
+                current = "" if stops else await self._sessions.peek(key)
                 call = Call(self._house, inbound.id, key, inbound.sender, argument, inbound.direct, admin, current, running)
                 said = await command.handler(call)
                 assert isinstance(said, ReplyText)

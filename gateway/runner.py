@@ -83,6 +83,7 @@ class Runners:
             metrics=self._metrics,
         )
         self.say = self._work.say
+        self._inbox = inbox
         self._gate = Gate(slots)
         self._trials = Trials(self._gate, inbox, times)
         self._tasks = Tasks(restarts)
@@ -192,8 +193,9 @@ class Runners:
             try:
                 await self._work.do(pending, running)
             except OSError as error:
-                tell(log, "cannot write", error, key=key, input=pending.input.inbound.id)
-                await self.say(pending, ReplyText(NOT_STORED))
+                if self._inbox.holds(pending):  # else it was not accepted, and comes again
+                    tell(log, "cannot write", error, key=key, input=pending.input.inbound.id)
+                    await self.say(pending, ReplyText(NOT_STORED))
             except (Exception, asyncio.CancelledError):
                 unless_cancelled()
                 log.exception("turn failed", key=key, input=pending.input.inbound.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 
 import structlog
 
@@ -62,6 +63,8 @@ class Work:
         self._metrics = metrics
 
     async def do(self, pending: Pending, running: Running) -> None:
+        if not self._inbox.holds(pending):
+            return  # its acceptance failed while it waited: it comes again
         inbound = pending.input.inbound
         if pending.deaths.guilty:
             await self._set_aside(pending)
@@ -158,15 +161,15 @@ class Work:
             started = self._inbox.started(input_id, session.name, session.last)
         await self._take_back(session)
         if command is None:
-            question = effect.question if effect else None
+            question = effect.question if effect else _left(session, input_id)
             if question is None:
                 question = await self._commit_question(session, pending, running, started)
             else:
-                await _written(started)
+                await self._written(pending, started)
             if question is not None:
                 await self._ask(key, session, pending, running, question)
             return
-        await _written(started)
+        await self._written(pending, started)
         said = await command[0].handler(self._call(key, session, pending, command[1], effect))
         if isinstance(said, Ask):
             await self._ask(key, session, pending, running, said.question)
@@ -199,7 +202,7 @@ class Work:
         inbound = pending.input.inbound
         media = await self._media(inbound, running)
         if not pending.text.strip() and not any(one.text for one in media) and (why := note(media)):
-            await _written(started)
+            await self._written(pending, started)
             await self.say(pending, ReplyText(why))
             return None
         line = Message(
@@ -214,12 +217,20 @@ class Work:
         )
         reach("question before")
         committed = self._sessions.commit(session, line)
-        await _written(started)
+        await self._written(pending, started)
         seq = await asyncio.shield(committed)
         reach("question after")
         question = session.question()
         assert question is not None, seq
         return question
+
+    async def _written(self, pending: Pending, started: asyncio.Future[None] | None) -> None:
+        """Until it is on record that the input was accepted and has begun. Raises OSError."""
+        if started is not None:
+            await asyncio.shield(started)
+            reach("started after")
+            if not self._inbox.holds(pending):
+                raise OSError(errno.EIO, "not accepted")
 
     async def _media(self, inbound: Inbound, running: Running) -> tuple[Media, ...]:
         """What is attached, read. Of other keys nobody waits for it, and `/stop` ends it."""
@@ -322,11 +333,10 @@ class Work:
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
 
 
-async def _written(started: asyncio.Future[None] | None) -> None:
-    """Until it is on record that the input has begun. Raises OSError."""
-    if started is not None:
-        await asyncio.shield(started)
-        reach("started after")
+def _left(session: Session, input_id: str) -> Message | None:
+    """The input's line, where it was written and then its acceptance failed: it came again, as the newest thing said."""
+    newest = session.messages[-1] if session.messages else None
+    return newest if newest is not None and newest.role == "user" and newest.for_ == input_id else None
 
 
 def _joined(*parts: str) -> str:

@@ -9,16 +9,17 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import aiofiles.os
 import structlog
 
 from channels.failpoints import reach
-from gateway.disk import open_or_create, open_private, write_all
+from gateway.disk import open_or_create, open_private, open_sized, write_all
 from gateway.outage import Outage, passing
 from gateway.power import PowerLog
 from gateway.tasks import Restarts
@@ -28,6 +29,10 @@ log = structlog.get_logger(__name__)
 
 RETRY = 30.0
 """Seconds until a power log that could not be emptied is tried again."""
+
+
+Result = int | OSError | asyncio.CancelledError
+"""The file's size behind what was appended; or why it is not in the file; or that the loop is being torn down and nobody knows."""
 
 
 class Overtaken(OSError):
@@ -52,10 +57,15 @@ class Fence:
 
 
 class _Append:
-    __slots__ = ("create", "data", "fence", "future", "path")
+    __slots__ = ("create", "data", "fence", "path", "settled")
 
-    def __init__(self, path: Path, data: bytes, create: bool, fence: Fence | None, future: asyncio.Future[int]) -> None:
-        self.path, self.data, self.create, self.fence, self.future = path, data, create, fence, future
+    def __init__(self, path: Path, data: bytes, create: bool, fence: Fence | None, settled: Callable[[Result], None]) -> None:
+        self.path, self.data, self.create, self.fence, self.settled = path, data, create, fence, settled
+
+    def settle(self, result: Result) -> None:
+        """Say what came of it, the first time."""
+        settled, self.settled = self.settled, _told
+        settled(result)
 
 
 class _Group:
@@ -114,21 +124,36 @@ class Writer:
         create: bool = True,
         fence: Fence | None = None,
     ) -> asyncio.Future[int]:
-        """Append `data` to `path`; the future gives the file's size behind it, or raises OSError, and then nothing of `data` is in it.
+        """`submit` with a future, which gives the size or raises OSError. It is never cancelled by the writer; shield it where the waiter
+        may be."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.submit(path, data, partial(_hand, future), journal=journal, ahead=ahead, create=create, fence=fence)
+        return future
+
+    def submit(
+        self,
+        path: Path,
+        data: bytes,
+        settled: Callable[[Result], None],
+        *,
+        journal: bool = False,
+        ahead: bool = False,
+        create: bool = True,
+        fence: Fence | None = None,
+    ) -> None:
+        """Append `data` to `path`, and call `settled` once with what came of it, after this call has returned. Where it is an OSError,
+        nothing of `data` is in the file. `settled` must be quick, must not raise and must not append.
 
         `ahead`: of a batch it is written first of all, even before what the journal has in it. `create=False`: a missing file is
         FileNotFoundError. With a `fence` it is Overtaken where the file's size is not the fence's, or where an append before this one
-        failed. The future is never cancelled by the writer; shield it where the waiter may be.
+        failed.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[int] = loop.create_future()
         if self._closed:
-            future.set_exception(OSError(errno.EBADF, "the writer is closed", str(path)))
-            return future
-        (self._ahead if ahead else self._journal if journal else self._others).append(_Append(path, data, create, fence, future))
+            asyncio.get_running_loop().call_soon(settled, OSError(errno.EBADF, "the writer is closed", str(path)))
+            return
+        (self._ahead if ahead else self._journal if journal else self._others).append(_Append(path, data, create, fence, settled))
         if self._task is None:
             self._begin()
-        return future
 
     def _begin(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="writer")
@@ -143,11 +168,11 @@ class Writer:
         flying, self._flying = self._flying, []
         for append in flying:
             if task.cancelled():  # the loop is being torn down
-                append.future.cancel()
+                append.settle(asyncio.CancelledError())
                 continue
             if append.fence is not None:
                 append.fence.broken = True
-            _fail(append.future, OSError(errno.EIO, "the writer failed", str(append.path)))
+            append.settle(OSError(errno.EIO, "the writer failed", str(append.path)))
         _land(self._now)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("writer failed, started again", appends=len(flying), exc_info=error)
@@ -202,6 +227,7 @@ class Writer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)  # what the first append sets off at once joins its batch
         while batch := [*self._ahead, *self._journal, *self._others]:
             self._flying = batch
             self._now, self._next = self._next, None
@@ -211,7 +237,7 @@ class Writer:
             groups: dict[Path, _Group] = {}
             for append in batch:
                 if append.fence is not None and append.fence.broken:
-                    _fail(append.future, Overtaken(append.path))
+                    append.settle(Overtaken(append.path))
                 elif group := groups.get(append.path):
                     group.appends.append(append)
                 else:
@@ -264,10 +290,15 @@ class Writer:
         path = group.path
         self.settle(path)
         flags = os.O_WRONLY | os.O_APPEND
-        fd = open_or_create(path, flags, durable=self.durable) if group.create else open_private(path, flags)
+        try:
+            fd, size = open_sized(path, flags)
+        except FileNotFoundError:
+            if not group.create:
+                raise
+            fd = open_or_create(path, flags, durable=self.durable)
+            size = os.fstat(fd).st_size
         group.data = b"".join([append.data for append in group.appends])
         try:
-            size = os.fstat(fd).st_size
             if group.expect not in {-1, size}:
                 raise Overtaken(path)
             reach("append before", path)
@@ -317,16 +348,25 @@ def _settle(group: _Group, result: int | OSError) -> None:
         if group.fence is not None:
             group.fence.broken = True
         for append in group.appends:
-            _fail(append.future, result)
+            append.settle(result)
         return
+    if group.fence is not None:
+        group.fence.size = result + len(group.data)
     for append in group.appends:
         result += len(append.data)
-        if not append.future.done():
-            append.future.set_result(result)
-    if group.fence is not None:
-        group.fence.size = result
+        append.settle(result)
 
 
-def _fail(future: asyncio.Future[int], error: OSError) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _told(_: Result) -> None:
+    """Whoever appended knows already."""
+
+
+def _hand(future: asyncio.Future[int], result: Result) -> None:
+    if future.done():
+        return
+    if isinstance(result, int):
+        future.set_result(result)
+    elif isinstance(result, OSError):
+        future.set_exception(result)
+    else:
+        future.cancel()

@@ -29,7 +29,7 @@ from gateway.store.base import Listed, Overview, Page, Tail
 from gateway.store.names import key_folder, session_file
 from gateway.store.pointers import Pointers, bound, fail
 from gateway.threads import Threads
-from gateway.writer import Fence, Overtaken, Writer
+from gateway.writer import Fence, Overtaken, Result, Writer
 
 log = structlog.get_logger(__name__)
 
@@ -131,19 +131,18 @@ class JsonlStore:
             return
         session.last = job.last
         session.flying += 1
-        written = self._writer.append(session.path, job.data, create=False, fence=session)
-        written.add_done_callback(partial(self._written, session, job))
+        self._writer.submit(session.path, job.data, partial(self._written, session, job), create=False, fence=session)
 
-    def _written(self, session: _Session, job: _Job, written: asyncio.Future[int]) -> None:
+    def _written(self, session: _Session, job: _Job, result: Result) -> None:
         session.flying -= 1
-        if written.cancelled():
-            job.future.cancel()
-            return
-        error = written.exception()
-        if error is None:
+        if isinstance(result, int):
             if not job.future.done():
                 job.future.set_result(job.last)
             return
+        if isinstance(result, asyncio.CancelledError):
+            job.future.cancel()
+            return
+        error: OSError | StoreError = result
         session.last = min(session.last, job.expect)
         if isinstance(error, Overtaken):
             error = Conflict(job.expect, session.last)

@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import resource
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from gateway.writer import Fence, Result, Writer
+
+
+def nothing(_: bytes) -> bool:
+    return False
+
+
+def everything(_: bytes) -> bool:
+    return True
+
+
+class Disk(Writer):
+    """A disk that has no room for what it `refuses`, and that is slow while it has a `gate`."""
+
+    def __init__(self, refuses: Callable[[bytes], bool] = nothing) -> None:
+        super().__init__()
+        self.refuses = refuses
+        self.gate: asyncio.Event | None = None
+        self._slow: set[asyncio.Task[None]] = set()
+
+    def submit(
+        self,
+        path: Path,
+        data: bytes,
+        settled: Callable[[Result], None],
+        *,
+        journal: bool = False,
+        ahead: bool = False,
+        create: bool = True,
+        fence: Fence | None = None,
+    ) -> None:
+        if self.refuses(data):
+            asyncio.get_running_loop().call_soon(settled, OSError(errno.ENOSPC, "no room", str(path)))
+            return
+        told = partial(self._tell_later, self.gate, settled) if self.gate is not None else settled
+        super().submit(path, data, told, journal=journal, ahead=ahead, create=create, fence=fence)
+
+    def _tell_later(self, gate: asyncio.Event, settled: Callable[[Result], None], result: Result) -> None:
+        async def tell() -> None:
+            await gate.wait()
+            settled(result)
+
+        task = asyncio.get_running_loop().create_task(tell())
+        self._slow.add(task)
+        task.add_done_callback(self._slow.discard)
+
+
+async def under_way() -> None:
+    """Until what was appended just now is on its way to the disk: what follows is in the next batch."""
+    for _ in range(2):
+        await asyncio.sleep(0)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from tests.gateway.test_app import config, said
 
 # ------------------------------------------------------------------------------------------------------------------------------ memory
 
-KNOWN = {"_Session", "_Pointer", "Feed"}
+KNOWN = {"_Session", "_Pointer", "Feed", "Item"}
 """Of these there is one a chat or conversation that was ever used, up to bounds of their own: where a file stands (`JsonlStore.known`), and
 what the page shows (`channels.web.feed`)."""
 

@@ -70,6 +70,13 @@ async def opened(tmp_path: Path, writer: Writer, clock: Clock, rotate: int = 200
     await journal.close()
 
 
+async def put(journal: Journal, records: Sequence[Record]) -> None:
+    """Write them, and raise what came of it."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    journal.append(records, lambda error: done.set_result(None) if error is None else done.set_exception(error))
+    await done
+
+
 def accepted(n: int, at: float = START, text: str = "", turn: bool = True) -> Accepted:
     inbound = Inbound(f"t:{n}", Address("telegram", "1"), Sender("42", "Ana"), text or f"words {n}")
     return Accepted(n=n, at=at, key="telegram:1", inbound=inbound, turn=turn)
@@ -85,9 +92,9 @@ def names(tmp_path: Path) -> list[str]:
 
 async def fill(journal: Journal, numbers: Sequence[int], clock: Clock, *, end: bool = True) -> None:
     for n in numbers:
-        await journal.append([accepted(n, clock.now)])
+        await put(journal, [accepted(n, clock.now)])
         if end:
-            await journal.append([finished(n, clock.now)])
+            await put(journal, [finished(n, clock.now)])
 
 
 class TestRotation:
@@ -113,8 +120,8 @@ class TestRotation:
     async def test_a_write_is_never_parted(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
         """What is written as one stands in one segment, also where it alone is larger than one."""
         async with opened(tmp_path, writer, clock) as (journal, _):
-            await journal.append([accepted(n) for n in range(100)])
-            await journal.append([accepted(100)])
+            await put(journal, [accepted(n) for n in range(100)])
+            await put(journal, [accepted(100)])
         assert len((tmp_path / "journal" / "000001.jsonl").read_bytes().splitlines()) == 100
 
     async def test_goes_on_after_a_start(self, tmp_path: Path, writer: Writer, clock: Clock) -> None:
@@ -159,7 +166,7 @@ class TestAge:
         async with opened(tmp_path, writer, clock, rotate=10**9) as (journal, records):
             assert [record.id for record in records] == ["t:1"]
             assert names(tmp_path)[0] == "000002.ids"
-            await journal.append([finished(1, clock.now)])
+            await put(journal, [finished(1, clock.now)])
             clock.now += DAY
             await fill(journal, [10], clock)
         assert names(tmp_path)[0] == "000008.ids"
@@ -203,7 +210,7 @@ class TestStart:
         ours: list[Record] = [accepted(3), Started(id="t:3", session="main", last_seq=7, n=1), Placed(id="t:3", piece=0, message="99")]
         async with opened(tmp_path, writer, clock) as (journal, _):
             for number, record in enumerate(ours):
-                await journal.append([record])
+                await put(journal, [record])
                 await fill(journal, range(100 * number + 100, 100 * number + 120), clock)
         async with opened(tmp_path, writer, clock) as (journal, records):
             assert records == ours
@@ -213,8 +220,8 @@ class TestStart:
         """A start reads the newest segment and the sidecars, not what was said in two days."""
         async with opened(tmp_path, writer, clock, rotate=200_000) as (journal, _):
             for n in range(300):
-                await journal.append([accepted(10 * n + each, text="x" * 1000) for each in range(10)])
-                await journal.append([finished(10 * n + each) for each in range(10)])
+                await put(journal, [accepted(10 * n + each, text="x" * 1000) for each in range(10)])
+                await put(journal, [finished(10 * n + each) for each in range(10)])
         whole = sum(path.stat().st_size for path in (tmp_path / "journal").glob("*.jsonl"))
         before = counter("rchar")
         async with opened(tmp_path, writer, clock, rotate=200_000) as (journal, records):
@@ -227,9 +234,9 @@ class TestStart:
         """An id that was finished and, long after, is accepted anew, is open: the old end does not end the new one."""
         async with opened(tmp_path, writer, clock) as (journal, _):
             await fill(journal, [1], clock)
-            await journal.append([accepted(2)])
+            await put(journal, [accepted(2)])
             await fill(journal, range(100, 130), clock)
-            await journal.append([accepted(1)])
+            await put(journal, [accepted(1)])
         async with opened(tmp_path, writer, clock) as (_, records):
             assert records == [accepted(2), accepted(1)]
 
@@ -237,7 +244,7 @@ class TestStart:
         """A refusal that nobody is told of is over at once: it comes back at no start and keeps no segment."""
         refused = Refused(n=1, at=START, key="telegram:1", inbound=accepted(1).inbound, reason="access")
         async with opened(tmp_path, writer, clock) as (journal, _):
-            await journal.append([refused])
+            await put(journal, [refused])
             await fill(journal, range(100, 130), clock)
         clock.now += 9 * DAY
         async with opened(tmp_path, writer, clock) as (journal, records):
@@ -248,7 +255,7 @@ class TestStart:
         """Turns are counted by day and person over all segments, sealed or not."""
         async with opened(tmp_path, writer, clock) as (journal, _):
             await fill(journal, range(25), clock)
-            await journal.append([accepted(100, turn=False)])
+            await put(journal, [accepted(100, turn=False)])
             clock.now += DAY
             await fill(journal, range(200, 230), clock)
         today = int(clock.now // DAY)
@@ -344,7 +351,7 @@ class TestDamage:
             async with opened(place, writer, clock) as (journal, records):
                 open_ids = {0: set(), 1: {"t:1"}, 2: {"t:1"}, 3: set(), 4: {"t:2"}}[len(whole)]
                 assert {record.id for record in records} - {"t:9"} == open_ids
-                await journal.append([accepted(5)])
+                await put(journal, [accepted(5)])
             assert path.read_bytes() == b"".join(whole) + (b"" if behind else encode_record(accepted(5)))
             torn = path.with_suffix(".torn")
             assert content[:cut] in path.read_bytes() or content[:cut].endswith(torn.read_bytes()[:-1])
@@ -370,12 +377,12 @@ class TestFullDisk:
         async with opened(tmp_path, writer, clock, rotate=10**9) as (journal, _):
             with file_limit(4096):
                 with pytest.raises(OSError, match="too large"):
-                    await journal.append([accepted(1, text="x" * 9000)])
-                await journal.append([accepted(2)])
+                    await put(journal, [accepted(1, text="x" * 9000)])
+                await put(journal, [accepted(2)])
             assert not journal.seen(mark("t:1"))
             assert journal.seen(mark("t:2"))
             clock.now += DAY
-            await journal.append([accepted(3, clock.now)])
+            await put(journal, [accepted(3, clock.now)])
         assert read_sidecar(tmp_path / "journal" / "000001.jsonl") is not None
         async with opened(tmp_path, writer, clock) as (journal, records):
             assert records == [accepted(2), accepted(3, clock.now)]
@@ -386,9 +393,9 @@ class TestFullDisk:
         (tmp_path / "journal").mkdir()
         async with opened(tmp_path, writer, clock, rotate=20_000) as (journal, _):
             with capture_logs() as logs, file_limit(400_000):
-                await journal.append([Finished(id=f"x:{n}", at=START) for n in range(4000)])
+                await put(journal, [Finished(id=f"x:{n}", at=START) for n in range(4000)])
                 with file_limit(20_000):
-                    await journal.append([accepted(1)])
+                    await put(journal, [accepted(1)])
                     await journal.close()
         assert [entry["event"] for entry in logs] == ["no sidecar written"]
         assert names(tmp_path) == ["000001.jsonl", "000002.jsonl"]

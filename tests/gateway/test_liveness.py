@@ -22,6 +22,7 @@ from gateway.power import PowerLog
 from gateway.tasks import Restarts
 from gateway.writer import Fence, Writer
 from tests.gateway.core import Core
+from tests.gateway.disk_tools import under_way
 from tests.gateway.outbox_net import CHAT, HANG, Book, Net
 
 
@@ -132,7 +133,7 @@ async def test_a_writer_that_dies_leaves_nobody_without_a_result(tmp_path: Path)
     fence = Fence()
     path = tmp_path / "file"
     flying = writer.append(path, b"one\n", fence=fence)
-    await asyncio.sleep(0)
+    await under_way()
     waiting = writer.append(tmp_path / "other", b"two\n")
     with pytest.raises(OSError, match="the writer failed"):
         await asyncio.wait_for(flying, 10)
@@ -149,7 +150,7 @@ async def test_a_writer_that_dies_leaves_nobody_without_a_result(tmp_path: Path)
 class Silent(Book):
     """A disk that does not answer."""
 
-    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool) -> None:
+    async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool, last: bool) -> None:
         await asyncio.Event().wait()
 
 

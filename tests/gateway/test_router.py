@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import pytest
 from channels.base import Denied, NotSent, Retry
 from gateway.options import Access as Rules
 from gateway.router import WELCOME
-from gateway.writer import Fence, Writer
 from tests.gateway.core import Core, until
+from tests.gateway.disk_tools import Disk, everything, nothing
 
 FULL = Rules(direct="pairing", groups="allowlist", allow=("net:1",), allow_groups=("net:-100",), admins=("net:9",))
 
@@ -22,37 +21,6 @@ FULL = Rules(direct="pairing", groups="allowlist", allow=("net:1",), allow_group
 async def core(tmp_path: Path) -> AsyncIterator[Core]:
     async with Core(tmp_path) as core:
         yield core
-
-
-class Disk(Writer):
-    """A disk that can be full, and slow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
-        self.gate: asyncio.Event | None = None
-
-    def append(
-        self,
-        path: Path,
-        data: bytes,
-        *,
-        journal: bool = False,
-        ahead: bool = False,
-        create: bool = True,
-        fence: Fence | None = None,
-    ) -> asyncio.Future[int]:
-        if self.full:
-            refused: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            refused.set_exception(OSError(errno.ENOSPC, "no room", str(path)))
-            return refused
-        written = super().append(path, data, journal=journal, ahead=ahead, create=create, fence=fence)
-        return asyncio.ensure_future(_behind(self.gate, written)) if self.gate is not None else written
-
-
-async def _behind(gate: asyncio.Event, written: asyncio.Future[int]) -> int:
-    await gate.wait()
-    return await written
 
 
 # ------------------------------------------------------------------------------------------------------------------------- once only
@@ -93,15 +61,61 @@ async def test_a_failed_accept_is_as_if_it_had_never_come(tmp_path: Path) -> Non
     """With a full disk nothing is confirmed, the repeat counts, is answered once and uses up no place in the queue."""
     disk = Disk()
     async with Core(tmp_path, writer=lambda: disk, waiting=2) as core:
-        disk.full = True
+        disk.refuses = everything
         message = core.inbound("hi")
         for _ in range(5):
             with pytest.raises(OSError, match="no room"):
                 await core.router.accept([message])
-        disk.full = False
+        disk.refuses = nothing
         await core.router.accept([message])
         await core.quiet()
         assert core.seen() == ["Heard: hi"]
+
+
+async def test_only_the_journal_is_full(tmp_path: Path) -> None:
+    """A question begins beside its acceptance. Where that fails the model is not asked and nobody is told anything; when the network brings
+    it again it is answered once, and stands once in the conversation, also behind what had gone before."""
+    disk = Disk()
+    async with Core(tmp_path, writer=lambda: disk) as core:
+        await core.say("before")
+        await core.quiet()
+        disk.refuses = lambda data: data.startswith((b'{"type":"accepted"', b'{"type":"started"'))
+        message = core.inbound("hi")
+        for _ in range(3):
+            with pytest.raises(OSError, match="no room"):
+                await core.router.accept([message])
+            await core.quiet()
+        disk.refuses = lambda data: data.startswith(b'{"type":"accepted"')
+        with pytest.raises(OSError, match="no room"):
+            await core.router.accept([message])
+        await core.quiet()
+        assert (core.seen(), len(core.model.asked)) == (["Heard: before"], 1)
+        disk.refuses = nothing
+        await core.router.accept([message])
+        await core.quiet()
+        assert core.seen() == ["Heard: before", "Heard: hi"]
+        assert [said for _, said in core.model.asked[-1]] == ["before", "Heard: before", "hi"]
+
+
+async def test_what_waits_behind_a_turn_and_was_not_accepted_is_dropped(tmp_path: Path) -> None:
+    """It stands in the queue already when its acceptance fails; the network brings it again, and it is answered then."""
+    disk = Disk()
+    async with Core(tmp_path, writer=lambda: disk) as core:
+        over = asyncio.Event()
+        core.model.then(over, "Heard: first")
+        await core.say("first")
+        await until(lambda: core.model.open == 1)
+        disk.refuses = everything
+        message = core.inbound("second")
+        with pytest.raises(OSError, match="no room"):
+            await core.router.accept([message])
+        disk.refuses = nothing
+        over.set()
+        await core.quiet()
+        assert core.seen() == ["Heard: first"]
+        await core.router.accept([message])
+        await core.quiet()
+        assert core.seen() == ["Heard: first", "Heard: second"]
 
 
 async def test_a_text_that_cannot_be_written_leaves_nothing_behind(core: Core) -> None:
@@ -327,10 +341,10 @@ async def test_a_code_that_could_not_be_shown_uses_up_no_hour(tmp_path: Path) ->
     disk = Disk()
     async with Core(tmp_path, writer=lambda: disk, rules=FULL) as core:
         stranger = core.inbound("hi", chat="5", who="5")
-        disk.full = True
+        disk.refuses = everything
         with pytest.raises(OSError, match="no room"):
             await core.router.accept([stranger])
-        disk.full = False
+        disk.refuses = nothing
         await core.router.accept([stranger])
         await core.quiet()
         (said,) = core.seen("5")

@@ -42,12 +42,21 @@ def seen(core: Core) -> list[str]:
     return [text for text in core.seen() if text != "\u2026"]
 
 
+async def said_for_good(core: Core, command: str) -> None:
+    """What is said of a command is on record: it is not run again."""
+    await until(lambda: (pending := core.inbox.pending(command)) is None or pending.reply is not None)
+
+
 async def sending(core: Core) -> str:
     """An answer of which two pieces are out, and two wait."""
     core.net.judge = held
     core.model.then(FOUR)
     asked = await core.say("ask")
     await until(lambda: seen(core)[:2] == ["aaaa", "bbbb"] and not core.runners.running("net:1"))
+    if core.net.streams:
+        pending = core.inbox.pending(asked)
+        assert pending is not None
+        await until(lambda: 2 in pending.placed)
     return asked
 
 
@@ -62,7 +71,7 @@ async def test_what_was_seen_is_kept_and_the_rest_is_recorded_as_taken_back(core
     answer = session.answer_for(asked)
     assert answer is not None
     assert (answer.content, answer.interrupted) == ("aaaabbbb", True)
-    await until(lambda: (pending := core.inbox.pending(stop)) is None or pending.reply is not None)
+    await said_for_good(core, stop)
     await core.restart()
     core.net.judge = lambda call: None
     core.net.forgive()
@@ -93,8 +102,9 @@ async def test_only_one_answer_is_taken_back(core: Core) -> None:
     core.model.then("next")
     await core.say("second")
     await until(lambda: len(core.model.asked) == 2 and not core.runners.running("net:1"))
-    await core.say("/stop")
+    stop = await core.say("/stop")
     await until(lambda: any(line.get("stopped") for line in lines(core)))
+    await said_for_good(core, stop)
     core.net.judge = lambda call: None
     await core.restart()
     core.net.forgive()
@@ -115,8 +125,9 @@ async def test_a_stop_between_the_last_word_and_the_lane_is_meant_for_the_answer
         assert running is not None
         go.set()
         await until(lambda: running.asking is None or running.asking.done())
-        await core.say("/stop")
+        stop = await core.say("/stop")
         await until(lambda: any(line.get("stopped") or line.get("interrupted") for line in lines(core)))
+        await said_for_good(core, stop)
         core.net.judge = lambda call: None
         await core.restart()
         core.net.forgive()

@@ -20,8 +20,8 @@ import pytest
 from channels.base import NotSent
 from gateway.trials import Times
 from gateway.work import SET_ASIDE
-from gateway.writer import Fence, Writer
 from tests.gateway.core import Core, Place, until
+from tests.gateway.disk_tools import Disk
 from tests.gateway.poison import DIED
 
 TOLD = SET_ASIDE.partition("{}")[0]
@@ -210,29 +210,13 @@ async def test_a_stop_during_a_trial_is_no_conviction(core: Core) -> None:
     assert core.seen("1")[-1] == "Heard: question"
 
 
-class Deaf(Writer):
-    """A disk that takes everything but the beginning of a trial."""
-
-    def append(
-        self,
-        path: Path,
-        data: bytes,
-        *,
-        journal: bool = False,
-        ahead: bool = False,
-        create: bool = True,
-        fence: Fence | None = None,
-    ) -> asyncio.Future[int]:
-        if b'{"type":"alone"' not in data:
-            return super().append(path, data, journal=journal, ahead=ahead, create=create, fence=fence)
-        failed = asyncio.get_running_loop().create_future()
-        failed.set_exception(OSError(28, "No space left on device"))
-        return failed
+def begins_a_trial(data: bytes) -> bool:
+    return b'{"type":"alone"' in data
 
 
 async def test_what_is_not_on_record_is_no_trial(tmp_path: Path) -> None:
     """Where the disk is full the suspects go on beside the others, who do not wait for them."""
-    async with Core(tmp_path, writer=Deaf, times=Times(quiet=0.05, each=0.2, hold=2.0)) as core:
+    async with Core(tmp_path, writer=lambda: Disk(begins_a_trial), times=Times(quiet=0.05, each=0.2, hold=2.0)) as core:
         await suspicious(core, "1")
         core.model.then(asyncio.Event())
         await core.restart(crash=True)

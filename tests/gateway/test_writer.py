@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.writer import Fence, Overtaken, Writer
-from tests.gateway.disk_tools import counter, file_limit, fill, open_to_others, small_disk, umask
+from tests.gateway.disk_tools import counter, file_limit, fill, open_to_others, small_disk, umask, under_way
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ class TestFence:
         with file_limit(4096):
             first = writer.append(tmp_path / "file", b"x" * 9000, create=False, fence=fence)
             second = writer.append(tmp_path / "file", b"in its batch\n", create=False, fence=fence)
-            await asyncio.sleep(0)
+            await under_way()
             third = writer.append(tmp_path / "file", b"in the next\n", create=False, fence=fence)
             results = await asyncio.gather(first, second, third, return_exceptions=True)
         assert [type(result) for result in results] == [OSError, OSError, Overtaken]

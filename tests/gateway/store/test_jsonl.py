@@ -20,7 +20,7 @@ from gateway.message import Chat, Header, Message, SessionKey, State, decode_eve
 from gateway.store.jsonl import JsonlStore
 from gateway.store.names import folder_name, key_folder
 from gateway.writer import Writer
-from tests.gateway.disk_tools import counter, file_limit, fill, open_to_others, small_disk, umask
+from tests.gateway.disk_tools import counter, file_limit, fill, open_to_others, small_disk, umask, under_way
 
 KEY = SessionKey("telegram", "12345")
 
@@ -257,7 +257,7 @@ class TestFullDisk:
         before = main_file(tmp_path).read_bytes()
         with file_limit(4096):
             full = store.append(KEY, "main", [said(4, "x" * 9000)], 3, 4)
-            await asyncio.sleep(0)
+            await under_way()
             behind = store.append(KEY, "main", talk(5, 5), 4, 5)
             results = await asyncio.gather(full, behind, return_exceptions=True)
             assert [type(result) for result in results] == [OSError, Conflict]
