@@ -21,7 +21,6 @@ from telegram import (
     InlineKeyboardButton,
     InlineKeyboardMarkup,
     LinkPreviewOptions,
-    Message,
     ReplyParameters,
     User,
     WebhookInfo,
@@ -55,13 +54,13 @@ from channels.telegram.parse import Me
 from channels.telegram.poll import Poller
 from channels.telegram.render import LIMITS, entities, render
 from channels.telegram.settings import Settings, secret_of
-from channels.telegram.transport import API, FILES, Transport
+from channels.telegram.transport import API, FILES, Transport, Unanswered
 from channels.telegram.updates import WANTED
 from channels.telegram.webhook import Webhook
 
 log = structlog.get_logger(__name__)
 
-_NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
+_NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True).to_dict()
 _DATA_LIMIT = 64
 _CHECK_SECONDS = 60.0
 _EXPIRED = "This button has expired."
@@ -261,21 +260,15 @@ class TelegramChannel:
     async def send(self, address: Address, piece: Piece, *, reply_to: str = "", buttons: Sequence[Button] = (), nonce: str = "") -> str:
         chat = self._moves.now(address.chat)
         reply = _reply(chat, address, reply_to)
-        marks, keys = entities(piece), _keyboard(buttons)
+        words = _words(piece, buttons)
+        if address.thread.isdecimal():
+            words["message_thread_id"] = int(address.thread)
         for _ in range(4):
+            words["chat_id"] = _id(chat)
             try:
-                message = await sane(
-                    self._bot.send_message(
-                        _id(chat),
-                        piece.text,
-                        entities=marks,
-                        message_thread_id=_thread(address),
-                        reply_parameters=reply,
-                        reply_markup=keys,
-                        link_preview_options=_NO_PREVIEW,
-                    ),
-                    Message,
-                )
+                number = await self._transport.say("sendMessage", words if reply is None else words | {"reply_parameters": reply})
+                if not number:
+                    raise Unanswered("the answer has no message in it")
             except ChatMigrated as error:
                 # Nothing was sent; the same text goes to the new id at once.
                 await self._moves.follow(chat, str(error.new_chat_id))
@@ -286,7 +279,7 @@ class TelegramChannel:
                 reply = None
             else:
                 self._floods.passed()
-                return str(message.message_id) if chat == address.chat else f"{chat}/{message.message_id}"
+                return str(number) if chat == address.chat else f"{chat}/{number}"
         raise Gone("the group moves from id to id")
 
     async def recall(self, address: Address, piece: Piece, *, since: float, asked: str, reply_to: str = "") -> str:
@@ -294,19 +287,8 @@ class TelegramChannel:
 
     async def edit(self, address: Address, message_id: str, piece: Piece, *, buttons: Sequence[Button] = ()) -> None:
         chat, message = _place(address, message_id)
-        marks, keys = entities(piece), _keyboard(buttons)
         try:
-            await sane(
-                self._bot.edit_message_text(
-                    piece.text,
-                    chat_id=chat,
-                    message_id=message,
-                    entities=marks,
-                    reply_markup=keys,
-                    link_preview_options=_NO_PREVIEW,
-                ),
-                object,
-            )
+            await self._transport.say("editMessageText", {"chat_id": chat, "message_id": message, **_words(piece, buttons)})
         except ChatMigrated as error:
             await self._moves.follow(str(chat), str(error.new_chat_id))
             raise Lost("the group has moved, its old messages cannot be changed") from None
@@ -374,12 +356,22 @@ def _thread(address: Address) -> int | None:
     return int(address.thread) if address.thread.isdecimal() else None
 
 
-def _reply(chat: str, address: Address, message_id: str) -> ReplyParameters | None:
+def _words(piece: Piece, buttons: Sequence[Button]) -> dict[str, object]:
+    """What a message says, as the Bot API takes it."""
+    words: dict[str, object] = {"text": piece.text, "link_preview_options": _NO_PREVIEW}
+    if marks := entities(piece):
+        words["entities"] = [mark.to_dict() for mark in marks]
+    if keys := _keyboard(buttons):
+        words["reply_markup"] = keys.to_dict()
+    return words
+
+
+def _reply(chat: str, address: Address, message_id: str) -> dict[str, object] | None:
     """What was written before a group moved has no number in the new one."""
     where, _, number = message_id.rpartition("/")
     if not number.isdecimal() or (where or address.chat) != chat:
         return None
-    return ReplyParameters(int(number), allow_sending_without_reply=True)
+    return ReplyParameters(int(number), allow_sending_without_reply=True).to_dict()
 
 
 def _place(address: Address, message_id: str) -> tuple[int, int]:
