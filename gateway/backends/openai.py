@@ -40,6 +40,8 @@ REST_TIMEOUT = 10.0
 """Seconds for the rest of an answer that is complete (usage, [DONE]), for the body of a refusal and for `check`."""
 MAX_REFUSAL = 64 * 1024
 """Bytes read of a refusal's body."""
+PIECE = 64 * 1024
+"""Bytes of a request that are written in one go."""
 MAX_LIST = 8 << 20
 """Bytes read of the list of models."""
 MAX_WHOLE = 8 << 20
@@ -241,7 +243,7 @@ class OpenAI:
         return await self._session.request(
             method,
             url,
-            data=BytesIO(body) if body else None,  # in pieces: a large body in one would block the loop
+            data=body if body is None or len(body) <= PIECE else BytesIO(body),  # which goes in pieces, with others in between
             headers=headers,
             allow_redirects=False,
             proxy=self._proxy.url if self._proxy else None,
@@ -265,13 +267,14 @@ class OpenAI:
     async def _read(self, response: aiohttp.ClientResponse, answer: Answer, deadline: float) -> bytes:
         """The next bytes, b"" at the end. What goes wrong once the answer is complete is no harm to it."""
         try:
-            async with asyncio.timeout_at(deadline):
-                data = await response.content.readany()
+            if not (data := response.content.read_nowait()):
+                async with asyncio.timeout_at(deadline):
+                    data = await response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             if answer.complete:
                 return b""
             raise (self._silence(answer) if isinstance(error, TimeoutError) else faults.broken(error)) from None
-        # With bytes always at hand `readany` never waits, so that the timeout above never fires.
+        # With bytes always at hand nothing waits, so that the timeout above never fires.
         if data and asyncio.get_running_loop().time() > deadline:
             if answer.complete:
                 return b""
@@ -313,6 +316,8 @@ def _events(parser: sse.Parser, data: bytes) -> list[sse.Event]:
 
 async def _to_the_end(response: aiohttp.ClientResponse) -> None:
     """Read the end of the body, if it is there or nearly: only then can the connection be used again."""
+    if response.content.at_eof():
+        return
     try:
         async with asyncio.timeout(0.05):
             for _ in range(4):
