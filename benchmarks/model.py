@@ -26,9 +26,9 @@ _END = (
 
 class Model:
     """Repeats the mark ("#17#") of the newest message at the end of its answer, so that whoever waits for it knows it. `length`: characters
-    of an answer. `tokens` a second, in deltas of one token (4 characters); 0: all at once in ten pieces."""
+    of an answer. `tokens` a second, in deltas of one token (`size` characters); 0: all at once in ten pieces."""
 
-    def __init__(self, *, length: int = 240, tokens: float = 0.0) -> None:
+    def __init__(self, *, length: int = 240, tokens: float = 0.0, size: int = 4) -> None:
         self.length, self.tokens = length, tokens
         self.asked: Callable[[str], None] = lambda mark: None
         self.done: Callable[[str], None] = lambda mark: None
@@ -39,7 +39,7 @@ class Model:
         step = max(1, -(-length // 10))
         self._text = text
         self._quick = b"".join(_delta(text[at : at + step]) for at in range(0, length, step))
-        self._slow = [(at + 4, _delta(text[at : at + 4])) for at in range(0, length, 4)]
+        self._slow = [(at + size, _delta(text[at : at + size])) for at in range(0, length, size)]
 
     def handle(self, exchange: Exchange) -> None:
         if not exchange.path.endswith("/chat/completions"):
