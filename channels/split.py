@@ -44,6 +44,9 @@ def units(text: str) -> int:
 def split(rich: Rich, limits: Limits, overhead: Overhead | None = None) -> list[Piece]:
     """The pieces, in order, none of them blank; [] if nothing is visible. Their `start` and `end` partition the source. Linear in time.
     `limits.units` must be at least 2, the width of one character."""
+    text = rich.text
+    if overhead is None and not rich.spans and text.isascii() and len(text) <= limits.units and text == text.strip():
+        return [] if blank(text) else [Piece(text, (), 0, rich.size)]  # as most are
     cutter = _Cutter(rich, limits, overhead)
     found: list[tuple[int, str, tuple[Span, ...]]] = []
     at = cutter.behind_blanks(0)

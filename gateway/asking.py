@@ -56,8 +56,7 @@ class Questions:
                 return None
             running.asking = asyncio.create_task(self._stream(model, request, said, stream, began))
             try:
-                await asyncio.wait({running.asking})
-                outcome = running.asking.result()
+                outcome = await running.asking
             except (Exception, asyncio.CancelledError) as error:
                 running.asking.cancel()
                 await asyncio.wait({running.asking})
@@ -75,14 +74,19 @@ class Questions:
         return outcome
 
     async def _stream(self, model: Model, request: Request, said: list[str], stream: Stream, began: float) -> Outcome:
+        loop = asyncio.get_running_loop()
+        soon = loop.time() + 0.1 * model.patience
+
         def grow(text: str) -> None:
+            nonlocal soon
+            now = loop.time()
             if not said:
-                self._metrics.first_token.observe(asyncio.get_running_loop().time() - began)
+                self._metrics.first_token.observe(now - began)
             said.append(text)
             stream.grow(text)
-            now = asyncio.get_running_loop().time()
-            if now > (alarm.when() or 0.0) - 0.9 * model.patience:  # not for every word
+            if now > soon:  # not for every word
                 alarm.reschedule(now + model.patience)
+                soon = now + 0.1 * model.patience
 
         async with asyncio.timeout(model.patience) as alarm:
             return await self._asking(model.backend, request, on_text=grow, max_chars=model.max_chars)

@@ -4,7 +4,8 @@ It runs nothing and sends nothing. Called by `gateway.router` (seen, put, amend,
 aside, finished), `gateway.trials` (alone), `gateway.ledger` (placed, sent, finished) and `gateway.app` (open, ended, close).
 
 All marks are synchronous: the order of the calls is the order in the journal. A future is done when its record is with the kernel, or
-raises OSError, and then the record is not there. Shield it: a mark cannot be taken back.
+raises OSError, and then the record is not there. Whoever waits for it may be cancelled, that changes nothing; but `put`'s and `finished`'s
+may have others who wait, and are shielded.
 
 What is in memory: the unfinished inputs, and 9 bytes for each of the last `horizon` seconds.
 """

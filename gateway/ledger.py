@@ -1,6 +1,6 @@
 """Where lanes record what they did: an answer's `sent` stands in its session, everything else in the journal (architecture, section 3).
 
-Called by `gateway.outbox` alone, without any key lock.
+Called by `gateway.outbox` alone, without any key lock, in tasks that nobody cancels (`outbox.wire.Records`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class JournalLedger:
         self._inbox = inbox
         self._sessions = sessions
 
-    async def placed(self, input_id: str, piece: int, message_id: str) -> None:
+    def placed(self, input_id: str, piece: int, message_id: str) -> asyncio.Future[None]:
         reach("placed before")
-        await asyncio.shield(self._inbox.placed(input_id, piece, message_id))
-        reach("placed after")
+        recorded = self._inbox.placed(input_id, piece, message_id)
+        recorded.add_done_callback(lambda _: reach("placed after"))
+        return recorded
 
     async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool, last: bool) -> None:
         # Both go to the disk in one batch, where the journal's `finished` is written before the session's `sent`: between them nobody looks
@@ -40,7 +41,7 @@ class JournalLedger:
         if delivery.answer is None:
             recorded = self._inbox.sent(delivery.input_id, span, ids, unknown)
             finishing = self._finishing(delivery, "") if last else None
-            await asyncio.shield(recorded)
+            await recorded
         else:
             finishing = self._finishing(delivery, "") if last else None
             await self._commit(delivery, span, ids, unknown=unknown)
@@ -60,7 +61,7 @@ class JournalLedger:
         name, seq = delivery.answer
         key, for_ = SessionKey.parse(delivery.key), delivery.input_id
         try:
-            await asyncio.shield(self._sessions.commit_sent(key, name, seq, span, ids, unknown, stopped=stopped, for_=for_))
+            await self._sessions.commit_sent(key, name, seq, span, ids, unknown, stopped=stopped, for_=for_)
         except NoSession:
             return  # deleted for good while its last answer was on the way: there is nothing left to keep books on
         except PermissionError as error:  # no waiting helps, and the chat's other messages would wait with it
@@ -79,7 +80,7 @@ class JournalLedger:
         return self._inbox.finished(delivery.input_id, reason)
 
     async def _finished(self, delivery: Delivery, finishing: asyncio.Future[None]) -> None:
-        await asyncio.shield(finishing)
+        await finishing
         reach("finished after")
         if delivery.answer is not None:
             self._sessions.unpin(SessionKey.parse(delivery.key), delivery.answer[0])

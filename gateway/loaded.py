@@ -44,7 +44,23 @@ BREATH = 500
 class _Entry:
     """A session's place in the manager. See the module for the states that it has."""
 
-    __slots__ = ("bytes", "durable", "flight", "gate", "gone", "key", "last", "lines", "name", "pins", "session", "size", "stale", "users")
+    __slots__ = (
+        "_waiting",
+        "bytes",
+        "durable",
+        "flight",
+        "gate",
+        "gone",
+        "key",
+        "last",
+        "lines",
+        "name",
+        "pins",
+        "session",
+        "size",
+        "stale",
+        "users",
+    )
 
     def __init__(self, key: SessionKey, name: str) -> None:
         self.key, self.name = key, name
@@ -56,7 +72,8 @@ class _Entry:
         self.gate = asyncio.Lock()
         self.users = 0  # coroutines at work on this entry
         self.pins = 0
-        self.flight: set[asyncio.Future[int]] = set()
+        self.flight = 0  # appends on their way
+        self._waiting: list[asyncio.Future[None]] = []  # for all of them
         self.lines = self.bytes = 0  # since the newest `state` line
         self.size = 0  # what the cache counts for it
 
@@ -65,10 +82,21 @@ class _Entry:
         """A line may be appended now, without reading anything."""
         return self.last >= 0 and not self.stale and not self.gone and not self.gate.locked()
 
+    def land(self) -> None:
+        """An append has its result."""
+        self.flight -= 1
+        if not self.flight:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
     async def landed(self) -> None:
         """Wait until nothing is on its way."""
         while self.flight:
-            await asyncio.wait(self.flight)
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
 
 
 class Loaded:
@@ -126,8 +154,10 @@ class Loaded:
         return recorded
 
     def _commit_piece(self, entry: _Entry, event: Sent, for_: str) -> asyncio.Future[int]:
-        answers = (m for m in reversed(entry.session.messages) if m.seq == event.of) if entry.session is not None and for_ else ()
-        if event.of > entry.last or any(m.for_ != for_ and for_ not in m.answers for m in answers):
+        known = next((m for m in reversed(entry.session.messages) if m.seq <= event.of), None) if entry.session is not None else None
+        if event.of > entry.last or (
+            for_ and known is not None and known.seq == event.of and known.for_ != for_ and for_ not in known.answers
+        ):
             # A session of that name was deleted and made anew while its last answer was on the way.
             return _failed(NoSession(f"{entry.key} has no answer {event.of} in {entry.name}"))
         return self._commit(entry, (event,))
@@ -173,27 +203,26 @@ class Loaded:
         entry.last = last
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         try:
-            written = self._log.append(entry.key, entry.name, lines, expect, last)
+            self._log.append(entry.key, entry.name, lines, expect, last, partial(self._landed, entry, result, last, answer))
         except (OSError, StoreError) as error:
             self._fault(entry, error)
             _fail(answer, error)
             return answer
-        entry.flight.add(written)
-        written.add_done_callback(partial(self._landed, entry, result, answer))
+        entry.flight += 1
         self._account(entry)
         self.evict()
         return answer
 
-    def _landed(self, entry: _Entry, result: int, answer: asyncio.Future[int], written: asyncio.Future[int]) -> None:
-        entry.flight.discard(written)
-        error = OSError("the append was cancelled") if written.cancelled() else written.exception()
+    def _landed(self, entry: _Entry, result: int, last: int, answer: asyncio.Future[int], error: BaseException | None) -> None:
+        entry.land()
         if error is None:
-            entry.durable = max(entry.durable, written.result())
+            entry.durable = max(entry.durable, last)
             if not answer.done():
                 answer.set_result(result)
         else:
-            self._fault(entry, error)
-            _fail(answer, error)
+            fault = OSError("the append was cancelled") if isinstance(error, asyncio.CancelledError) else error
+            self._fault(entry, fault)
+            _fail(answer, fault)
         self._tidy(entry)
 
     def _fault(self, entry: _Entry, error: BaseException) -> None:

@@ -126,7 +126,7 @@ class Work:
         input_id = pending.input.inbound.id
         effect: Effect | None = None
         if not pending.deaths.running and (pending.attempts or not self._sessions.at_hand(key)):
-            await asyncio.shield(self._inbox.begun(input_id))  # reading a session may be the end of us
+            await self._inbox.begun(input_id)  # reading a session may be the end of us
         if pending.session:
             effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
             if effect.gone and not (effect.created or command):
@@ -182,7 +182,7 @@ class Work:
         newest = session.messages[-1] if session.messages else None
         if newest is not None and newest.role == "user" and self._inbox.was_set_aside(newest.for_):
             event = Undo(seq=0, at="", for_=newest.for_, to=newest.seq - 1)
-            await asyncio.shield(self._sessions.commit(session, event))
+            await self._sessions.commit(session, event)
             await self._sessions.refresh(session)
 
     def _call(self, key: SessionKey, session: Session, pending: Pending, argument: str, effect: Effect | None) -> Call:
@@ -218,7 +218,7 @@ class Work:
         reach("question before")
         committed = self._sessions.commit(session, line)
         await self._written(pending, started)
-        seq = await asyncio.shield(committed)
+        seq = await committed
         reach("question after")
         question = session.question()
         assert question is not None, seq
@@ -227,7 +227,7 @@ class Work:
     async def _written(self, pending: Pending, started: asyncio.Future[None] | None) -> None:
         """Until it is on record that the input was accepted and has begun. Raises OSError."""
         if started is not None:
-            await asyncio.shield(started)
+            await started
             reach("started after")
             if not self._inbox.holds(pending):
                 raise OSError(errno.EIO, "not accepted")
@@ -292,7 +292,7 @@ class Work:
             note=outcome.note,
         )
         reach("answer before")
-        seq = await asyncio.shield(self._sessions.commit(session, line))
+        seq = await self._sessions.commit(session, line)
         reach("answer after")
         answer = session.answer_for(pending.input.inbound.id)
         assert answer is not None, seq
@@ -325,7 +325,7 @@ class Work:
         """Journal a reply, then have it sent. From here on the input is never run again, only delivered."""
         reach("reply before")
         try:
-            await asyncio.shield(self._inbox.reply(pending.input.inbound.id, reply))
+            await self._inbox.reply(pending.input.inbound.id, reply)
         except OSError as error:
             # Said all the same: a repeat after a crash is better than silence now.
             tell(log, "reply not journalled", error, key=pending.input.key, input=pending.input.inbound.id)

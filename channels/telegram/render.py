@@ -89,9 +89,9 @@ def _mentions(text: str, whole: Sequence[Span]) -> Iterator[Span]:
 
 
 def _without_tabs(rich: Rich) -> Rich:
-    tabs = [found.start() for found in re.finditer("\t", rich.text)]
-    if not tabs:
+    if "\t" not in rich.text:
         return rich
+    tabs = [found.start() for found in re.finditer("\t", rich.text)]
 
     def moved(at: int) -> int:
         return at + bisect_left(tabs, at) * (_TAB - 1)

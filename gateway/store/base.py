@@ -7,10 +7,12 @@ Called by `gateway.sessions` alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from gateway.message import Chat, Header, SessionKey
+
+Landed: TypeAlias = Callable[[BaseException | None], None]
 
 
 class Tail(NamedTuple):
@@ -66,12 +68,15 @@ class SessionLog(Protocol):
     async def create(self, key: SessionKey, name: str, header: Header, lines: Sequence[bytes] = ()) -> None:
         """A new session, whole or not at all. Raises SessionExists, OSError. Nothing else makes a session come into being."""
 
-    def append(self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int) -> asyncio.Future[int]:
+    def append(
+        self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int, landed: Landed | None = None
+    ) -> asyncio.Future[int]:
         """Append `lines`, whose last seq is `last`, to a session that stands at seq `expect`.
 
         The call is synchronous: order is fixed when it returns. The future is done when the bytes are with the kernel; it gives `last`, or
         raises Conflict, NoSession or OSError, and then nothing of these lines is in the session. A failure also fails (Conflict) every
-        append to this session that was called before the failure was seen. The future must not be cancelled (shield it).
+        append to this session that was called before the failure was seen. The future must not be cancelled (shield it). `landed` is called
+        with the error or None, once, after this call has returned and not later than the future is done: for whoever keeps books.
         """
 
     async def tail(self, key: SessionKey, name: str, n: int) -> Tail:

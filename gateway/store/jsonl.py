@@ -25,9 +25,9 @@ from gateway.errors import Conflict, NoSession, SessionExists, StartError, Store
 from gateway.message import NAME, Chat, Header, SessionKey
 from gateway.metrics import Damage
 from gateway.store import files
-from gateway.store.base import Listed, Overview, Page, Tail
+from gateway.store.base import Landed, Listed, Overview, Page, Tail
 from gateway.store.names import key_folder, session_file
-from gateway.store.pointers import Pointers, bound, fail
+from gateway.store.pointers import Pointers, bound
 from gateway.threads import Threads
 from gateway.writer import Fence, Overtaken, Result, Writer
 
@@ -39,10 +39,30 @@ T = TypeVar("T")
 class _Job:
     """An append that waits or is on its way."""
 
-    __slots__ = ("data", "expect", "future", "last")
+    __slots__ = ("_landed", "data", "expect", "future", "last")
 
-    def __init__(self, data: bytes, expect: int, last: int, future: asyncio.Future[int]) -> None:
-        self.data, self.expect, self.last, self.future = data, expect, last, future
+    def __init__(self, data: bytes, expect: int, last: int, landed: Landed | None) -> None:
+        self.data, self.expect, self.last, self._landed = data, expect, last, landed
+        self.future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def settle(self, error: BaseException | None) -> None:
+        """Say what came of it, the first time."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(self.last)
+        elif isinstance(error, asyncio.CancelledError):
+            self.future.cancel()
+        else:
+            self.future.set_exception(error)
+        if self._landed is not None:
+            if error is not None:
+                self.future.add_done_callback(_heeded)
+            self._landed(error)
+
+    def refuse(self, error: BaseException) -> None:
+        """The same, at once, from within the call that wants it written."""
+        asyncio.get_running_loop().call_soon(self.settle, error)
 
 
 class _Session(Fence):
@@ -69,6 +89,12 @@ class _Session(Fence):
 
     def stands(self, known: files.Known) -> None:
         self.size, self.last, self.broken = known.size, known.last, False
+
+
+def _heeded(failed: asyncio.Future[int]) -> None:
+    """Whoever keeps the books knows of the error; nobody may be left who waits for the future."""
+    if not failed.cancelled():
+        failed.exception()
 
 
 class JsonlStore:
@@ -108,26 +134,27 @@ class JsonlStore:
 
     # ---------------------------------------------------------------------------------------------------------------- appending
 
-    def append(self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int) -> asyncio.Future[int]:
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    def append(
+        self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int, landed: Landed | None = None
+    ) -> asyncio.Future[int]:
+        job = _Job(b"".join(lines), expect, last, landed)
         try:
             session = self._session(key, name)
         except NoSession as error:
-            future.set_exception(error)
-            return future
-        job = _Job(b"".join(lines), expect, last, future)
+            job.refuse(error)
+            return job.future
         if session.usable():
             self._submit(session, job)
         elif session.broken and session.looking is None:
-            future.set_exception(Conflict(expect, session.last))
+            job.refuse(Conflict(expect, session.last))
         else:
             session.held.append(job)
             self._look(session)
-        return future
+        return job.future
 
     def _submit(self, session: _Session, job: _Job) -> None:
         if session.broken or job.expect != session.last:
-            fail(job.future, Conflict(job.expect, session.last))
+            job.refuse(Conflict(job.expect, session.last))
             return
         session.last = job.last
         session.flying += 1
@@ -135,12 +162,8 @@ class JsonlStore:
 
     def _written(self, session: _Session, job: _Job, result: Result) -> None:
         session.flying -= 1
-        if isinstance(result, int):
-            if not job.future.done():
-                job.future.set_result(job.last)
-            return
-        if isinstance(result, asyncio.CancelledError):
-            job.future.cancel()
+        if isinstance(result, int | asyncio.CancelledError):
+            job.settle(None if isinstance(result, int) else result)
             return
         error: OSError | StoreError = result
         session.last = min(session.last, job.expect)
@@ -148,7 +171,7 @@ class JsonlStore:
             error = Conflict(job.expect, session.last)
         elif isinstance(error, FileNotFoundError):
             error = NoSession(f"{session.key} has no session {session.name}")
-        fail(job.future, error)
+        job.settle(error)
 
     def _session(self, key: SessionKey, name: str) -> _Session:
         session = self._sessions.get((key, name))
@@ -188,11 +211,11 @@ class JsonlStore:
             held, session.held = session.held, []
             for job in held:
                 if failure is not None:
-                    fail(job.future, failure)
+                    job.settle(failure)
                 elif session.usable():
                     self._submit(session, job)
                 else:
-                    job.future.cancel()  # the loop is being torn down
+                    job.settle(asyncio.CancelledError())  # the loop is being torn down
         return failure
 
     # ------------------------------------------------------------------------------------------------------------------ reading

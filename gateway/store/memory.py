@@ -10,7 +10,7 @@ import msgspec
 from gateway.errors import Conflict, NoSession, SessionExists
 from gateway.lines import UNREADABLE
 from gateway.message import NAME, Chat, Event, Header, Message, SessionKey, State, decode_event, encode_line
-from gateway.store.base import Listed, Overview, Page, Tail
+from gateway.store.base import Landed, Listed, Overview, Page, Tail
 
 
 class _Session:
@@ -19,6 +19,11 @@ class _Session:
     def __init__(self, header: Header, lines: list[bytes]) -> None:
         self.header, self.lines = header, lines
         self.last = next((event.seq for _, event in reversed(_events(lines)) if event.seq > 0), 0)
+
+
+def tell(future: asyncio.Future[int], landed: Landed) -> None:
+    """Call `landed` when the future is done."""
+    future.add_done_callback(lambda done: landed(asyncio.CancelledError() if done.cancelled() else done.exception()))
 
 
 class MemoryStore:
@@ -41,8 +46,12 @@ class MemoryStore:
             raise SessionExists(f"{key} has a session {name} already")
         self._sessions.setdefault(key, {})[name] = _Session(header, list(lines))
 
-    def append(self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int) -> asyncio.Future[int]:
+    def append(
+        self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int, landed: Landed | None = None
+    ) -> asyncio.Future[int]:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if landed is not None:
+            tell(future, landed)
         try:
             session = self._session(key, name)
         except NoSession as error:

@@ -8,8 +8,8 @@ from itertools import count
 
 from gateway.message import Chat, SessionKey
 from gateway.sessions import SessionManager
-from gateway.store.base import SessionLog, Tail
-from gateway.store.memory import MemoryStore
+from gateway.store.base import Landed, SessionLog, Tail
+from gateway.store.memory import MemoryStore, tell
 
 
 class Clock:
@@ -79,11 +79,16 @@ class Troubled(MemoryStore):
             await asyncio.sleep(0)
         return tail
 
-    def append(self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int) -> asyncio.Future[int]:
+    def append(
+        self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int, landed: Landed | None = None
+    ) -> asyncio.Future[int]:
         if self._held is None:
-            return self._append(key, name, lines, expect, last)
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._held.append((key, name, lines, expect, last, future))
+            future = self._append(key, name, lines, expect, last)
+        else:
+            future = asyncio.get_running_loop().create_future()
+            self._held.append((key, name, lines, expect, last, future))
+        if landed is not None:
+            tell(future, landed)
         return future
 
     def _append(self, key: SessionKey, name: str, lines: Sequence[bytes], expect: int, last: int) -> asyncio.Future[int]:

@@ -202,7 +202,8 @@ def test_whoever_goes_leaves_nothing_behind(tmp_path: Path) -> None:
         few = {name: max(30, count // 20) for name, count in before.things.items()}
         grown = {name: count - before.things[name] for name, count in after.things.items() if count > BOUNDED.get(name, 0)}
         assert {name: more for name, more in grown.items() if more > few.get(name, 30)} == {}
-        most = sum(count for name, count in before.things.items() if name not in BOUNDED) * 1.05
+        # The cache holds so many bytes, in more or in fewer sessions: in the short form some fifty, each of a dozen things.
+        most = sum(count for name, count in before.things.items() if name not in BOUNDED) * (1.05 if LONG else 1.15)
         assert sum(count for name, count in after.things.items() if name not in BOUNDED) <= most
         # A kind of turn may come up for the first time; nothing has a label of its own.
         assert all(count <= max(before.labels[name], 8) for name, count in after.labels.items()), after.labels
