@@ -1,4 +1,5 @@
-"""`./dev bench [--quick] [PART ...]`: run the benchmarks and print their table. Parts: whole store flat memory start streams.
+"""`./dev bench [--quick] [PART ...]`: run the benchmarks and print their table. Parts: whole store flat memory start streams; and flame,
+which measures nothing and is made only where it is asked for.
 
 Also says on what: processor, Python, version. A row that has a goal and misses it does not make this fail: figures are for people.
 """
@@ -14,10 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import flat, memory, start, store, streams, whole
+from benchmarks import flame, flat, memory, start, store, streams, whole
 from benchmarks.table import Row, markdown
 
-MODULES = {"whole": whole, "store": store, "flat": flat, "memory": memory, "start": start, "streams": streams}
+MODULES = {"whole": whole, "store": store, "flat": flat, "memory": memory, "start": start, "streams": streams, "flame": flame}
+MEASURES = [name for name in MODULES if name != "flame"]
 
 
 async def run(names: list[str], quick: bool) -> list[Row]:
@@ -47,7 +49,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no such part: {' '.join(unknown)}; there are: {' '.join(MODULES)}")
     began = time.monotonic()
-    rows = asyncio.run(run(args.parts or list(MODULES), args.quick))
+    rows = asyncio.run(run(args.parts or MEASURES, args.quick))
     print(f"{machine()}; {time.strftime('%Y-%m-%d')}, {(time.monotonic() - began) / 60:.0f} min{', --quick' if args.quick else ''}\n")
     print(markdown(rows))
 
