@@ -276,7 +276,7 @@ class Router:
         before that nothing is asked or said (`gateway.work`). Whatever else is done only once it is accepted for sure.
         """
         written = self._inbox.put(entries)
-        begun: set[str] = set()
+        begun: dict[str, Pending] = {}
         for entry in entries:
             input_id, key = entry.input.inbound.id, entry.input.key
             self._under_way[input_id] = written
@@ -285,7 +285,7 @@ class Router:
             if key not in self._arriving and not self._closed and find(entry.input.inbound.text) is None:
                 pending = self._inbox.pending(input_id)
                 assert pending is not None
-                begun.add(input_id)
+                begun[input_id] = pending
                 self._runners.add(pending)
             else:
                 self._arriving[key] = self._arriving.get(key, 0) + 1
@@ -299,6 +299,8 @@ class Router:
                 for entry in entries:
                     if entry.refused == "pairing":
                         self._access.unsaid(entry.input.inbound)
+                for pending in begun.values():
+                    self._runners.drop(pending)
                 return
             for pending in future.result():
                 if pending.input.inbound.id not in begun:

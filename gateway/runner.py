@@ -108,7 +108,9 @@ class Runners:
     def waiting(self, key: str) -> int:
         """How many inputs of this key wait behind the running one."""
         queue = self._queues.get(key)
-        return len(queue.waiting) if queue else 0
+        if not queue or not queue.waiting:
+            return 0
+        return len(queue.waiting) - (not self._inbox.holds(queue.waiting[0]))  # see `drop`
 
     def turns(self) -> int:
         """How many turns run."""
@@ -143,6 +145,17 @@ class Runners:
             if pending.attempts:  # it ran when the process died: a /stop or /reset that was left behind it means it
                 queue.running = Running(pending)
             queue.task = self._tasks.keep(partial(self._drain, key, queue), f"runner {key}", "runner")
+
+    def drop(self, pending: Pending) -> None:
+        """It was not accepted, and comes again: it takes up no place. The foremost, while it is being let in, is left to `gateway.work`."""
+        queue = self._queues.get(pending.input.key)
+        if queue is None:
+            return
+        busy = queue.running is not None and queue.running.begun is not None
+        for place, waits in enumerate(queue.waiting):
+            if waits is pending and (place or busy):
+                del queue.waiting[place], queue.since[place]
+                return
 
     def hold(self, suspects: Sequence[Pending]) -> None:
         """Before anything is added: the daemon died with these at work, and they are to be tried alone. Nobody is worked on before `tried`

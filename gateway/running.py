@@ -24,6 +24,8 @@ class Running:
     pending: Pending
     begun: float | None = None
     """Since when it is being worked on, by the loop's clock; before, it waits to be let in."""
+    started: asyncio.Future[None] | None = None
+    """The record that it has begun, once that is on its way. Nothing is asked or said before."""
     hurry: Callable[[], None] | None = None
     """While it waits for its turn: a stopped one need not."""
     asking: asyncio.Task[Outcome] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+from contextlib import suppress
 
 import structlog
 
@@ -21,7 +22,7 @@ from gateway.attachments import Attachments, note, room, unread
 from gateway.commands.base import Ask, Call, Command, House
 from gateway.commands.conversations import FORGOTTEN
 from gateway.commands.table import find
-from gateway.errors import Conflict, Corrupt, Told
+from gateway.errors import Conflict, Corrupt, StoreError, Told
 from gateway.groups import GroupAdmins
 from gateway.inbox import Inbox, Pending, ReplyText
 from gateway.message import STOPPED, Media, Message, Person, SessionKey, Undo, seconds
@@ -126,7 +127,7 @@ class Work:
         input_id = pending.input.inbound.id
         effect: Effect | None = None
         if not pending.deaths.running and (pending.attempts or not self._sessions.at_hand(key)):
-            await self._inbox.begun(input_id)  # reading a session may be the end of us
+            await self._written(pending, self._inbox.begun(input_id))  # reading a session may be the end of us
         if pending.session:
             effect = await self._sessions.effect(key, pending.session, pending.last_seq, input_id)
             if effect.gone and not (effect.created or command):
@@ -155,35 +156,37 @@ class Work:
         # Lower than the record says: a line that was being written then went with the process, and its number is given anew. What this
         # input does from here on would not be found behind the old one.
         lower = session.name == pending.session and session.last < pending.last_seq
-        started: asyncio.Future[None] | None = None
         if not pending.session or (effect and effect.gone) or lower:
             reach("started before")
-            started = self._inbox.started(input_id, session.name, session.last)
-        await self._take_back(session)
+            running.started = self._inbox.started(input_id, session.name, session.last)
+        question = effect.question if effect else None
+        await self._take_back(session, "" if command or question else input_id)
         if command is None:
-            question = effect.question if effect else _left(session, input_id)
             if question is None:
-                question = await self._commit_question(session, pending, running, started)
+                question = await self._commit_question(session, pending, running)
             else:
-                await self._written(pending, started)
+                await self._started(pending, running)
             if question is not None:
                 await self._ask(key, session, pending, running, question)
             return
-        await self._written(pending, started)
+        await self._started(pending, running)
         said = await command[0].handler(self._call(key, session, pending, command[1], effect))
         if isinstance(said, Ask):
             await self._ask(key, session, pending, running, said.question)
         else:
             await self.say(pending, said)
 
-    async def _take_back(self, session: Session) -> None:
-        """A question over which the daemon died does not stand in the history of the next one, or that would end like it. Only now: reading
-        the session for its sake may have been what did it."""
+    async def _take_back(self, session: Session, input_id: str) -> None:
+        """What does not stand in the history of the next question. One over which the daemon died, or that would end like it; only now,
+        since reading the session for its sake may have been what did it. And the line of `input_id`, not yet asked: it was written, and
+        then its acceptance failed; the words that came now may be others."""
         newest = session.messages[-1] if session.messages else None
-        if newest is not None and newest.role == "user" and self._inbox.was_set_aside(newest.for_):
-            event = Undo(seq=0, at="", for_=newest.for_, to=newest.seq - 1)
-            await self._sessions.commit(session, event)
-            await self._sessions.refresh(session)
+        if newest is not None and newest.role == "user" and (newest.for_ == input_id or self._inbox.was_set_aside(newest.for_)):
+            await self._undo(session, newest)
+
+    async def _undo(self, session: Session, line: Message) -> None:
+        await self._sessions.commit(session, Undo(seq=0, at="", for_=line.for_, to=line.seq - 1))
+        await self._sessions.refresh(session)
 
     def _call(self, key: SessionKey, session: Session, pending: Pending, argument: str, effect: Effect | None) -> Call:
         inbound = pending.input.inbound
@@ -192,9 +195,7 @@ class Work:
             self._house, inbound.id, key, inbound.sender, argument, inbound.direct, admin, session.name, session=session, effect=effect
         )
 
-    async def _commit_question(
-        self, session: Session, pending: Pending, running: Running, started: asyncio.Future[None] | None
-    ) -> Message | None:
+    async def _commit_question(self, session: Session, pending: Pending, running: Running) -> Message | None:
         """None where there is nothing to ask: a file without words of which nothing could be read. Then the person has been told.
 
         `started` goes to the disk in the same batch as the question, and ahead of it (architecture, rule 2), so one wait does for both.
@@ -202,7 +203,7 @@ class Work:
         inbound = pending.input.inbound
         media = await self._media(inbound, running)
         if not pending.text.strip() and not any(one.text for one in media) and (why := note(media)):
-            await self._written(pending, started)
+            await self._started(pending, running)
             await self.say(pending, ReplyText(why))
             return None
         line = Message(
@@ -217,20 +218,31 @@ class Work:
         )
         reach("question before")
         committed = self._sessions.commit(session, line)
-        await self._written(pending, started)
+        try:
+            await self._started(pending, running)
+        except OSError:
+            if not self._inbox.holds(pending):  # nobody said it: what comes next is not to be asked beside it
+                with suppress(OSError, StoreError):  # then it is taken back when it comes again
+                    await committed
+                    await self._undo(session, session.messages[-1])
+            raise
         seq = await committed
         reach("question after")
         question = session.question()
         assert question is not None, seq
         return question
 
-    async def _written(self, pending: Pending, started: asyncio.Future[None] | None) -> None:
+    async def _started(self, pending: Pending, running: Running) -> None:
         """Until it is on record that the input was accepted and has begun. Raises OSError."""
-        if started is not None:
-            await started
+        if running.started is not None:
+            await self._written(pending, running.started)
             reach("started after")
-            if not self._inbox.holds(pending):
-                raise OSError(errno.EIO, "not accepted")
+
+    async def _written(self, pending: Pending, record: asyncio.Future[None]) -> None:
+        """Until a record about the input is on record, and with it that it was accepted. Raises OSError."""
+        await record
+        if not self._inbox.holds(pending):
+            raise OSError(errno.EIO, "not accepted")
 
     async def _media(self, inbound: Inbound, running: Running) -> tuple[Media, ...]:
         """What is attached, read. Of other keys nobody waits for it, and `/stop` ends it."""
@@ -330,13 +342,9 @@ class Work:
             # Said all the same: a repeat after a crash is better than silence now.
             tell(log, "reply not journalled", error, key=pending.input.key, input=pending.input.inbound.id)
         reach("reply after")
+        if not self._inbox.holds(pending):
+            return  # it was not accepted, and comes again
         self._outbox.put(delivery(pending, reply.text, buttons=reply.buttons), stream)
-
-
-def _left(session: Session, input_id: str) -> Message | None:
-    """The input's line, where it was written and then its acceptance failed: it came again, as the newest thing said."""
-    newest = session.messages[-1] if session.messages else None
-    return newest if newest is not None and newest.role == "user" and newest.for_ == input_id else None
 
 
 def _joined(*parts: str) -> str:

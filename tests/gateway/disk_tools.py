@@ -47,7 +47,8 @@ class Disk(Writer):
         fence: Fence | None = None,
     ) -> None:
         if self.refuses(data):
-            asyncio.get_running_loop().call_soon(settled, OSError(errno.ENOSPC, "no room", str(path)))
+            tried = asyncio.get_running_loop().run_in_executor(None, path.exists)  # it takes as long as a write
+            tried.add_done_callback(lambda _: settled(OSError(errno.ENOSPC, "no room", str(path))))
             return
         told = partial(self._tell_later, self.gate, settled) if self.gate is not None else settled
         super().submit(path, data, told, journal=journal, ahead=ahead, create=create, fence=fence)

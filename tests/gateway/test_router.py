@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from channels.base import Denied, NotSent, Retry
 from gateway.options import Access as Rules
 from gateway.router import WELCOME
+from gateway.work import NOT_STORED, UNREADABLE
 from tests.gateway.core import Core, until
 from tests.gateway.disk_tools import Disk, everything, nothing
 
@@ -116,6 +118,76 @@ async def test_what_waits_behind_a_turn_and_was_not_accepted_is_dropped(tmp_path
         await core.router.accept([message])
         await core.quiet()
         assert core.seen() == ["Heard: first", "Heard: second"]
+
+
+async def test_what_was_not_accepted_takes_up_no_place_in_the_queue(tmp_path: Path) -> None:
+    """However often it comes while the disk is full and a turn runs, or while all slots are taken: then it is taken, and answered once."""
+    disk = Disk()
+    async with Core(tmp_path, writer=lambda: disk, waiting=1, slots=1) as core:
+        over = asyncio.Event()
+        core.model.then(over, "Heard: first")
+        await core.say("first")
+        await until(lambda: core.model.open == 1)
+        for chat in ("1", "2"):
+            disk.refuses = everything
+            message = core.inbound("second", chat=chat)
+            for _ in range(3):
+                with pytest.raises(OSError, match="no room"):
+                    await core.router.accept([message])
+            assert core.runners.waiting(f"net:{chat}") == 0
+            disk.refuses = nothing
+            await core.router.accept([message])
+        assert core.refused == {}
+        over.set()
+        await core.quiet()
+        assert (core.seen("1"), core.seen("2")) == (["Heard: first", "Heard: second"], ["Heard: second"])
+
+
+def _begins(lines: tuple[bytes, ...], data: bytes) -> bool:
+    return data.startswith(lines)
+
+
+async def test_what_was_not_accepted_leaves_no_words_in_the_conversation(tmp_path: Path) -> None:
+    """Its line may have been written beside its acceptance, which failed: it is taken back, and the next is not asked beside it. Where it
+    comes again with other words, edited meanwhile, it is these that are asked. Also where it could not be taken back at once."""
+    disk = Disk()
+    async with Core(tmp_path, writer=lambda: disk) as core:
+        await core.ask("before")
+        for undone in (True, False):
+            lines = (b'{"type":"accepted"', b'{"type":"started"' if undone else b'{"type":"undo"')
+            disk.refuses = partial(_begins, lines)
+            message = core.inbound("teh words")
+            with pytest.raises(OSError, match="no room"):
+                await core.router.accept([message])
+            await until(lambda: not core.runners.running("net:1"))
+            disk.refuses = nothing
+            if undone:
+                await core.ask("between")
+            await core.router.accept([message, core.inbound("the words", input_id=message.id, edit=True)])
+            await core.quiet()
+        turn = ["the words", "Heard: the words"]
+        assert core.seen() == ["Heard: before", "Heard: between", turn[1], turn[1]]
+        assert [said for _, said in core.model.asked[-1]] == ["before", "Heard: before", "between", "Heard: between", *turn, "the words"]
+
+
+async def test_nothing_is_said_of_what_was_not_accepted(tmp_path: Path) -> None:
+    """Also where there was something to say before it was known: the network brings it again, and then it is said, once."""
+    disk = Disk()
+    async with Core(tmp_path, writer=lambda: disk) as core:
+        await core.ask("before")
+        disk.refuses = lambda data: b'"role":"assistant"' in data
+        assert await core.ask("more") == NOT_STORED  # from here on the conversation is read anew
+        (file,) = (tmp_path / "sessions").rglob("main.jsonl")
+        file.write_bytes(b"no session\n")
+        disk.refuses = everything
+        message = core.inbound("hi")
+        with pytest.raises(OSError, match="no room"):
+            await core.router.accept([message])
+        await until(lambda: not core.runners.running("net:1"))
+        disk.refuses = nothing
+        await core.router.accept([message])
+        await core.quiet()
+        assert core.seen()[2:] == [UNREADABLE]
 
 
 async def test_a_text_that_cannot_be_written_leaves_nothing_behind(core: Core) -> None:
