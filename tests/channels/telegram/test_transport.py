@@ -74,6 +74,43 @@ async def test_a_failed_handshake_says_that_nothing_happened() -> None:
         assert tg.calls == []
 
 
+MESSAGE = b'{"message_id":7,"date":1,"chat":{"id":42,"type":"private"},"text":%s}'
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("result", "number"),
+    [
+        (MESSAGE % b'"hello"', 7),
+        (b"true", 0),
+        (MESSAGE % rb'"half a character: \ud83d"', 7),
+        (MESSAGE % b'"no UTF-8: \xff"', 7),
+        (MESSAGE % b"NaN", 7),
+        (MESSAGE % DEEP, None),
+        (b"false", None),
+        (b"null", None),
+        (b"[]", None),
+        (b"{}", None),
+        (b'{"message_id":true}', None),
+        (b'{"message_id":7.5}', None),
+        (b'{"message_id":NaN}', None),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+async def test_of_an_answer_only_the_number_must_be_sound(result: bytes, number: int | None) -> None:
+    """What else a server puts into it does no harm; where the number itself is none, nobody knows what became of the words. Never anything
+    but a TelegramError, which a lane knows how to meet."""
+    async with FakeTelegram() as tg, bot_for(tg.base_url) as bot:
+        tg.fail("sendMessage", 200, b'{"ok":true,"result":%s}' % result)
+        transport = bot.request
+        assert isinstance(transport, Transport)
+        if number is None:
+            with pytest.raises(Unanswered):
+                await transport.say("sendMessage", {"chat_id": 42, "text": "hello"})
+        else:
+            assert await transport.say("sendMessage", {"chat_id": 42, "text": "hello"}) == number
+
+
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_cut_connection_says_that_nobody_knows(after: bool) -> None:
     """From our side a reset before the effect and one after it are the same."""
