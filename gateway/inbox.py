@@ -151,10 +151,10 @@ class Inbox:
         """From here on nothing is worked on but who is alone; `over`: all go on."""
         self._append([Held(at=self._clock(), over=over)], _unheeded)
 
-    def _append(self, records: Sequence[Record], settled: Callable[[BaseException | None], None]) -> None:
+    def _append(self, records: Sequence[Record], settled: Callable[[BaseException | None], None], *, behind: bool = False) -> None:
         """Journal records, behind the line that says that this life of the daemon has begun."""
         if self._opened:
-            self._journal.append(records, settled)
+            self._journal.append(records, settled, behind=behind)
             return
         self._journal.append([Opened(at=self._clock()), *records], partial(self._begun, settled))
         self._opened, self._told = True, False
@@ -320,20 +320,21 @@ class Inbox:
         return self._mark(Delivered(id=input_id, at=self._clock(), span=span, ids=tuple(ids), unknown=unknown))
 
     def finished(self, input_id: str, reason: str = "") -> asyncio.Future[None]:
-        """Nothing is left to do. The Pending is dropped when the record is written. May be called again."""
+        """Nothing is left to do. The Pending is dropped when the record is written, not before the sessions' lines that were committed
+        until now. May be called again."""
         if (under_way := self._finishing.get(input_id)) is not None:
             return under_way
-        future = self._mark(Finished(id=input_id, at=self._clock(), reason=reason))
+        future = self._mark(Finished(id=input_id, at=self._clock(), reason=reason), behind=True)
         if not future.done():
             self._finishing[input_id] = future
             future.add_done_callback(lambda _: self._finishing.pop(input_id, None))
         return future
 
-    def _mark(self, record: Record) -> asyncio.Future[None]:
+    def _mark(self, record: Record, *, behind: bool = False) -> asyncio.Future[None]:
         """Journal a record about an unfinished input. One that is finished or unknown needs none any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if record.id in self._pending:
-            self._append([record], partial(self._marked, record, future))
+            self._append([record], partial(self._marked, record, future), behind=behind)
         else:
             future.set_result(None)
         return future

@@ -108,14 +108,15 @@ class Journal:
                     totals[channel, sender] = totals.get((channel, sender), 0) + count
         return totals
 
-    def append(self, records: Sequence[Record], settled: Callable[[BaseException | None], None]) -> None:
+    def append(self, records: Sequence[Record], settled: Callable[[BaseException | None], None], *, behind: bool = False) -> None:
         """Write records as one, in the order of the calls, and call `settled` once, after this call has returned: with None when they are
-        written; else none of them is in the file (OSError), or nobody knows, since the loop is being torn down (CancelledError)."""
+        written; else none of them is in the file (OSError), or nobody knows, since the loop is being torn down (CancelledError).
+        `behind`: not before what was given to the writer until now."""
         data = b"".join(map(encode_record, records))
         segment = self._writable(len(data))
         segment.size += len(data)
         segment.flying += 1
-        self._writer.submit(segment.path, data, partial(self._written, segment, records, len(data), settled), journal=True)
+        self._writer.submit(segment.path, data, partial(self._written, segment, records, len(data), settled), journal=True, behind=behind)
 
     def _writable(self, size: int) -> _Segment:
         day = int(self._clock() // DAY)

@@ -35,33 +35,37 @@ class JournalLedger:
         return recorded
 
     async def sent(self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], unknown: bool, last: bool) -> None:
-        # Both go to the disk in one batch, where the journal's `finished` is written before the session's `sent`: between them nobody looks
-        # for the latter any more.
+        # The last `sent` and `finished` go to the disk in one batch, in this order.
         reach("sent before")
         if delivery.answer is None:
             recorded = self._inbox.sent(delivery.input_id, span, ids, unknown)
             finishing = self._finishing(delivery, "") if last else None
             await recorded
         else:
+            committed = self._commit(delivery, span, ids, unknown=unknown)
             finishing = self._finishing(delivery, "") if last else None
-            await self._commit(delivery, span, ids, unknown=unknown)
+            await self._committed(delivery, committed)
         reach("sent after")
         if finishing is not None:
             await self._finished(delivery, finishing)
 
     async def stopped(self, delivery: Delivery, start: int) -> None:
         reach("sent before")
-        await self._commit(delivery, (start, len(delivery.text)), (), stopped=True)
+        await self._committed(delivery, self._commit(delivery, (start, len(delivery.text)), (), stopped=True))
         reach("sent after")
 
-    async def _commit(
+    def _commit(
         self, delivery: Delivery, span: tuple[int, int], ids: Sequence[str], *, unknown: bool = False, stopped: bool = False
-    ) -> None:
+    ) -> asyncio.Future[int]:
         assert delivery.answer is not None
         name, seq = delivery.answer
         key, for_ = SessionKey.parse(delivery.key), delivery.input_id
+        return self._sessions.commit_sent(key, name, seq, span, ids, unknown, stopped=stopped, for_=for_)
+
+    async def _committed(self, delivery: Delivery, committed: asyncio.Future[int]) -> None:
+        name = delivery.answer[0] if delivery.answer is not None else ""
         try:
-            await self._sessions.commit_sent(key, name, seq, span, ids, unknown, stopped=stopped, for_=for_)
+            await committed
         except NoSession:
             return  # deleted for good while its last answer was on the way: there is nothing left to keep books on
         except PermissionError as error:  # no waiting helps, and the chat's other messages would wait with it

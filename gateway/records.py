@@ -118,7 +118,8 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="finished"):
-    """Nothing is left to do. `reason` where it did not end as it should: "gone", "stopped", "undeliverable", "forgotten"."""
+    """Nothing is left to do. `reason` where it did not end as it should: "gone", "stopped", "undeliverable", "forgotten"; "empty" where
+    nothing visible was to be said."""
 
     id: str
     at: float = 0.0

@@ -95,6 +95,7 @@ class Writer:
         self._ahead: list[_Append] = []
         self._journal: list[_Append] = []
         self._others: list[_Append] = []
+        self._behind: list[_Append] = []
         self._flying: list[_Append] = []
         self._now: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
@@ -138,22 +139,27 @@ class Writer:
         *,
         journal: bool = False,
         ahead: bool = False,
+        behind: bool = False,
         create: bool = True,
         fence: Fence | None = None,
     ) -> None:
         """Append `data` to `path`, and call `settled` once with what came of it, after this call has returned. Where it is an OSError,
         nothing of `data` is in the file. `settled` must be quick, must not raise and must not append.
 
-        `ahead`: of a batch it is written first of all, even before what the journal has in it. `create=False`: a missing file is
-        FileNotFoundError. With a `fence` it is Overtaken where the file's size is not the fence's, or where an append before this one
-        failed.
+        `ahead`: of a batch it is written first of all, even before what the journal has in it; `behind`: last of all.
+        `create=False`: a missing file is FileNotFoundError. With a `fence` it is Overtaken where the file's size is not the fence's, or
+        where an append before this one failed.
         """
         if self._closed:
             asyncio.get_running_loop().call_soon(settled, OSError(errno.EBADF, "the writer is closed", str(path)))
             return
-        (self._ahead if ahead else self._journal if journal else self._others).append(_Append(path, data, create, fence, settled))
+        line = self._ahead if ahead else self._behind if behind else self._journal if journal else self._others
+        line.append(_Append(path, data, create, fence, settled))
         if self._task is None:
             self._begin()
+
+    def _waiting(self) -> bool:
+        return bool(self._ahead or self._journal or self._others or self._behind)
 
     def _begin(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="writer")
@@ -177,7 +183,7 @@ class Writer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("writer failed, started again", appends=len(flying), exc_info=error)
             self._restarts.note("writer", type(error).__name__)
-            if self._ahead or self._journal or self._others:
+            if self._waiting():
                 self._begin()
                 return
         _land(self._next)
@@ -185,7 +191,7 @@ class Writer:
     async def flush(self) -> None:
         """Wait until everything that was appended before this call has its result. Costs the same however much that is."""
         loop = asyncio.get_running_loop()
-        if self._ahead or self._journal or self._others:
+        if self._waiting():
             landed = self._next = self._next or loop.create_future()
         elif self._flying:
             landed = self._now = self._now or loop.create_future()
@@ -228,25 +234,17 @@ class Writer:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0)  # what the first append sets off at once joins its batch
-        while batch := [*self._ahead, *self._journal, *self._others]:
-            self._flying = batch
+        while self._waiting():
+            groups = [*_groups([*self._ahead, *self._journal, *self._others]), *_groups(self._behind)]
+            self._flying = [append for group in groups for append in group.appends]
             self._now, self._next = self._next, None
-            self._ahead.clear()
-            self._journal.clear()
-            self._others.clear()
-            groups: dict[Path, _Group] = {}
-            for append in batch:
-                if append.fence is not None and append.fence.broken:
-                    append.settle(Overtaken(append.path))
-                elif group := groups.get(append.path):
-                    group.appends.append(append)
-                else:
-                    groups[append.path] = _Group(append)
+            for line in (self._ahead, self._journal, self._others, self._behind):
+                line.clear()
             if groups:
-                results = await self._write(list(groups.values()), executor=self._thread)
-                for group, result in zip(groups.values(), results, strict=True):
+                results = await self._write(groups, executor=self._thread)
+                for group, result in zip(groups, results, strict=True):
                     _settle(group, result)
-                self._tell(groups.values(), results)
+                self._tell(groups, results)
             self._flying = []
             _land(self._now)
             if self._power is not None and self._power.due and self._retiring is None and loop.time() >= self._retire_at:
@@ -341,6 +339,19 @@ class Writer:
 def _land(batch: asyncio.Future[None] | None) -> None:
     if batch is not None and not batch.done():
         batch.set_result(None)
+
+
+def _groups(appends: Iterable[_Append]) -> list[_Group]:
+    """What goes to each file; an append behind one that failed is told so at once."""
+    groups: dict[Path, _Group] = {}
+    for append in appends:
+        if append.fence is not None and append.fence.broken:
+            append.settle(Overtaken(append.path))
+        elif group := groups.get(append.path):
+            group.appends.append(append)
+        else:
+            groups[append.path] = _Group(append)
+    return list(groups.values())
 
 
 def _settle(group: _Group, result: int | OSError) -> None:

@@ -43,6 +43,7 @@ class Disk(Writer):
         *,
         journal: bool = False,
         ahead: bool = False,
+        behind: bool = False,
         create: bool = True,
         fence: Fence | None = None,
     ) -> None:
@@ -51,7 +52,7 @@ class Disk(Writer):
             tried.add_done_callback(lambda _: settled(OSError(errno.ENOSPC, "no room", str(path))))
             return
         told = partial(self._tell_later, self.gate, settled) if self.gate is not None else settled
-        super().submit(path, data, told, journal=journal, ahead=ahead, create=create, fence=fence)
+        super().submit(path, data, told, journal=journal, ahead=ahead, behind=behind, create=create, fence=fence)
 
     def _tell_later(self, gate: asyncio.Event, settled: Callable[[Result], None], result: Result) -> None:
         async def tell() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.writer import Fence, Overtaken, Writer
+from gateway.writer import Fence, Overtaken, Result, Writer
 from tests.gateway.disk_tools import counter, file_limit, fill, open_to_others, small_disk, umask, under_way
 
 
@@ -45,6 +45,26 @@ class TestAppend:
         await asyncio.gather(*futures)
         for each in range(7):
             assert (tmp_path / str(each)).read_bytes() == b"".join(b"%d\n" % n for n in range(each, 2000, 7))
+
+    async def test_what_goes_behind_is_written_last(self, writer: Writer, tmp_path: Path) -> None:
+        """Also where the journal has something else in the same batch, and whatever was called first."""
+        order: list[str] = []
+
+        def append(name: str, data: bytes, *, journal: bool = False, behind: bool = False) -> asyncio.Future[None]:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def settled(_: Result) -> None:
+                order.append(data.decode())
+                done.set_result(None)
+
+            writer.submit(tmp_path / name, data, settled, journal=journal, behind=behind)
+            return done
+
+        await asyncio.gather(
+            append("journal", b"end", journal=True, behind=True), append("file", b"line"), append("journal", b"start", journal=True)
+        )
+        assert (tmp_path / "journal").read_bytes() == b"startend"
+        assert order == ["start", "line", "end"]
 
     async def test_journal_files_are_written_first(self, writer: Writer, tmp_path: Path) -> None:
         """In one batch, what is for the journal is on disk before anything else, whoever was called first."""
