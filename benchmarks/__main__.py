@@ -49,7 +49,10 @@ def main() -> None:
     if unknown:
         parser.error(f"no such part: {' '.join(unknown)}; there are: {' '.join(MODULES)}")
     began = time.monotonic()
-    rows = asyncio.run(run(args.parts or MEASURES, args.quick))
+    try:
+        rows = asyncio.run(run(args.parts or MEASURES, args.quick))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     print(f"{machine()}; {time.strftime('%Y-%m-%d')}, {(time.monotonic() - began) / 60:.0f} min{', --quick' if args.quick else ''}\n")
     print(markdown(rows))
 
