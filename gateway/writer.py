@@ -178,7 +178,8 @@ class Writer:
                 continue
             if append.fence is not None:
                 append.fence.broken = True
-            append.settle(OSError(errno.EIO, "the writer failed", str(append.path)))
+            # One by one: who fails over it, and may have ended the task by that, keeps nobody else from hearing.
+            task.get_loop().call_soon(append.settle, OSError(errno.EIO, "the writer failed", str(append.path)))
         _land(self._now)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("writer failed, started again", appends=len(flying), exc_info=error)

@@ -93,6 +93,12 @@ class Lane:
     # -------------------------------------------------------------------------------------------------------------------- the task
 
     async def _run(self) -> None:
+        try:
+            await self._go()
+        finally:
+            self.wire.pace.step_out(self)  # it may be a while until it is begun again
+
+    async def _go(self) -> None:
         while True:
             if self.jobs:
                 await self._settle(self.jobs[0])

@@ -8,19 +8,21 @@ import asyncio
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from channels.base import Channel
+from channels.base import Address, Channel, Pacing
 from gateway.asking import BROKEN, BROKEN_OFF
 from gateway.metrics import Metrics
 from gateway.outbox import Delivery, Outbox
 from gateway.outbox.counted import LIMIT, counted
 from gateway.power import PowerLog
 from gateway.tasks import Restarts
-from gateway.writer import Fence, Writer
+from gateway.writer import Fence, Result, Writer
 from tests.gateway.core import Core
 from tests.gateway.disk_tools import under_way
 from tests.gateway.outbox_net import CHAT, HANG, Book, Net
@@ -111,6 +113,40 @@ async def test_a_lane_that_breaks_goes_on() -> None:
     await outbox.close()
 
 
+class Sick(Odd):
+    """One that breaks one chat's lane, again and again."""
+
+    def __getattr__(self, name: str) -> object:
+        task = asyncio.current_task()
+        if name == "streams" and self._faults and task is not None and task.get_name() == "lane net 1 ":
+            raise KeyError(name)
+        return getattr(self._net, name)
+
+
+@pytest.mark.looptime
+async def test_a_lane_that_breaks_keeps_no_other_from_its_edits() -> None:
+    """It leaves the line of those that wait to edit: growing answers in other chats go on as if it were not there."""
+    _, restarts = told()
+    net = Net(units=5000, pacing=Pacing(per_second=2.0))
+    channel = Sick(net, 0)
+    outbox = Outbox({"net": channel}, Book(), restarts=restarts, spread=lambda: 0.0)  # type: ignore[dict-item]
+    streams = [outbox.stream(Address("net", chat), f"i{chat}") for chat in "12345"]
+
+    async def grow(seconds: int) -> None:
+        for _ in range(10 * seconds):
+            for stream in streams:
+                stream.grow("x")
+            await asyncio.sleep(0.1)
+
+    await grow(6)
+    channel._faults = 1  # from its turn on: it stands in the line now
+    began = asyncio.get_running_loop().time()
+    await grow(60)
+    edits = [call.at for call in net.of("edit", Address("net", "2")) if call.at > began]
+    assert max(after - before for before, after in pairwise([began, *edits, began + 60])) < 5.0
+    await outbox.close()
+
+
 # ------------------------------------------------------------------------------------------------------------------------------ writer
 
 
@@ -141,6 +177,27 @@ async def test_a_writer_that_dies_leaves_nobody_without_a_result(tmp_path: Path)
     assert fence.broken
     assert (tmp_path / "other").read_bytes() == b"two\n"
     assert metrics.restarts.values == {("writer",): 1}
+    await writer.close()
+
+
+async def test_who_fails_over_a_result_keeps_nobody_else_from_theirs(tmp_path: Path) -> None:
+    """A fault of ours in one that is told, and in another one that is told of that: all others hear, and the writer goes on."""
+    told: dict[int, Result] = {}
+
+    def hear(n: int, result: Result) -> None:
+        told[n] = result
+        if n in {1, 3}:
+            raise KeyError(n)
+
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    writer = Writer()
+    for n in range(6):
+        writer.submit(tmp_path / f"{n % 2}", b"line\n", partial(hear, n))
+    await asyncio.wait_for(writer.flush(), 10)
+    assert sorted(told) == [0, 1, 2, 3, 4, 5]
+    assert list(map(repr, faults)) == ["KeyError(3)"]  # the other one is the writer's own, and in the log
+    assert await asyncio.wait_for(writer.append(tmp_path / "more", b"line\n"), 10) == 5
     await writer.close()
 
 
