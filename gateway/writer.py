@@ -279,7 +279,7 @@ class Writer:
         try:
             power.record(written)
         except OSError as error:
-            for path, size, _ in written:
+            for path, size, _ in reversed(written):  # one may be in it twice: what stays is the size before the first
                 self._uncut[path] = size
                 with suppress(OSError):
                     self.settle(path)

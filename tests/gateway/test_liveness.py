@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -177,6 +178,38 @@ async def test_a_writer_that_dies_leaves_nobody_without_a_result(tmp_path: Path)
     assert fence.broken
     assert (tmp_path / "other").read_bytes() == b"two\n"
     assert metrics.restarts.values == {("writer",): 1}
+    await writer.close()
+
+
+class Unwilling(PowerLog):
+    """Cannot write, while the files can neither be cut back: something else lies in their places."""
+
+    faults = 1
+
+    def record(self, written: Sequence[tuple[Path, int, bytes]]) -> None:
+        if self.faults:
+            self.faults -= 1
+            for path in {path for path, _, _ in written}:
+                path.rename(path.with_suffix(".away"))
+                path.symlink_to(path.with_suffix(".away"))
+            raise OSError(errno.EIO, "no log")
+        super().record(written)
+
+
+async def test_all_of_a_batch_is_cut_back_though_that_takes_until_later(tmp_path: Path) -> None:
+    """A file that was written to twice in the batch is cut to what it was before it, before anything is appended again."""
+    writer = Writer(Unwilling(tmp_path))
+    path = tmp_path / "file"
+    path.write_bytes(b"good\n")
+    results: list[Result] = []
+    writer.submit(path, b"one\n", results.append, journal=True)
+    writer.submit(path, b"two\n", results.append, journal=True, behind=True)
+    await writer.flush()
+    assert [str(result) for result in results] == ["[Errno 5] no log"] * 2
+    path.unlink()
+    path.with_suffix(".away").rename(path)
+    await writer.append(path, b"three\n", journal=True)
+    assert path.read_bytes() == b"good\nthree\n"
     await writer.close()
 
 
