@@ -169,23 +169,26 @@ def tighten(folder: Path, found: Callable[[Path], None]) -> None:
     """Take the rights of others from `folder` and everything of ours in it (files of an older version, of a restored copy), and hand what a
     crash left half made to `found`. Follows no symbolic link. What cannot be changed is logged: the folder above is closed anyway."""
     _close_to_others(folder, os.lstat(folder))
-    waiting = [folder]
+    waiting = [str(folder)]
     while waiting:
         place = waiting.pop()
         with os.scandir(place) as entries:
-            for entry in entries:
+            for entry in entries:  # of which there may be a hundred thousand
                 if entry.name.startswith("."):
                     found(Path(entry.path))
                     continue
-                with suppress(FileNotFoundError):
+                try:
                     info = entry.stat(follow_symlinks=False)
-                    _close_to_others(Path(entry.path), info)
-                    if stat.S_ISDIR(info.st_mode):
-                        waiting.append(Path(entry.path))
+                    if info.st_mode & 0o077:
+                        _close_to_others(Path(entry.path), info)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(info.st_mode):
+                    waiting.append(entry.path)
 
 
 def _close_to_others(path: Path, info: os.stat_result) -> None:
-    if not stat.S_IMODE(info.st_mode) & 0o077 or not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+    if not info.st_mode & 0o077 or not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
         return
     if info.st_mode & stat.S_ISVTX:  # a place that everybody shares, as /tmp: not ours to close
         return
