@@ -26,7 +26,7 @@ async def rest(quick: bool) -> AsyncIterator[Row]:
 
 
 async def many(quick: bool) -> AsyncIterator[Row]:
-    chats = 1000 if quick else 10_000
+    chats = 500 if quick else 10_000
     async with rig("parlour", Load(1), sessions='cache = "64MiB"') as bench:
         await bench.warm(1)
         await asyncio.sleep(1.0)
@@ -41,15 +41,15 @@ async def many(quick: bool) -> AsyncIterator[Row]:
 
 async def streaming(quick: bool) -> AsyncIterator[Row]:
     turns = 100 if quick else 1000
-    model = Model(length=1200, tokens=10.0 if not quick else 30.0)
+    model = Model(length=400, tokens=20.0) if quick else Model(length=1200, tokens=10.0)
     async with rig("parlour", Load(turns), model) as bench:
         await asyncio.sleep(1.0)
         before = bench.bot.usage().rss
         answers = [bench.say(2000 + chat)[1] for chat in range(turns)]
-        async with asyncio.timeout(25):  # they write for half a minute, in the quick form for ten seconds
+        async with asyncio.timeout(25):  # they write for half a minute, in the quick form for five seconds
             while model.running < turns:  # noqa: ASYNC110  # nothing says so
                 await asyncio.sleep(0.05)
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(0.5 if quick else 2.0)
         during = bench.bot.usage().rss
         await asyncio.wait_for(asyncio.gather(*answers), 120)
     each = (during - before) / turns / 1024

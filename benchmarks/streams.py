@@ -108,7 +108,7 @@ async def _run(streams: int, seconds: float, telegram: str, limited: bool) -> Se
 
 
 async def streams(quick: bool) -> AsyncIterator[Row]:
-    count, seconds = (50, 4.0) if quick else (200, 19.0)
+    count, seconds = (50, 2.5) if quick else (200, 19.0)
     free = await _run(count, seconds, "", limited=False)
     yield Row(
         GROUP, f"{count} streams, limits off: share of a core", f"{free.cpu:.2f}", f"one core; {free.edits} edits", free.cpu, most=1.0
@@ -120,7 +120,7 @@ async def streams(quick: bool) -> AsyncIterator[Row]:
     paced = f"sends_per_second = {OWN_PER_SECOND:g}\nchat_per_second = {CHAT_PER_SECOND:g}"
     fair = count / OWN_PER_SECOND
     # Each answer takes two calls to its first words, and then some rounds are looked at.
-    bound = await _run(count, 5.0 * fair, paced, limited=True)
+    bound = await _run(count, (4.0 if quick else 5.0) * fair, paced, limited=True)
     late = percentile(bound.lags, 0.95)
     yield Row(
         GROUP,

@@ -35,7 +35,7 @@ async def run_discord(bot: Bot, stream: bool, seconds: float) -> Result:
 
 async def compared(quick: bool) -> AsyncIterator[Row]:
     """The rows with a goal: 200 chats, polling."""
-    rounds, seconds = (1, 2.0) if quick else (7, 5.0)
+    rounds, seconds = (1, 1.0) if quick else (7, 5.0)
     for stream, cpu_goal, rate_goal in ((True, 1.5, 0.7), (False, 1.7, 0.6)):
         load = Load(200, stream)
         results: dict[Bot, list[Result]] = {"bare": [], "parlour": [], "stock": []}
