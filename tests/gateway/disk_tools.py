@@ -47,11 +47,11 @@ class Disk(Writer):
         create: bool = True,
         fence: Fence | None = None,
     ) -> None:
-        if self.refuses(data):
-            tried = asyncio.get_running_loop().run_in_executor(None, path.exists)  # it takes as long as a write
-            tried.add_done_callback(lambda _: settled(OSError(errno.ENOSPC, "no room", str(path))))
-            return
         told = partial(self._tell_later, self.gate, settled) if self.gate is not None else settled
+        if self.refuses(data):  # in its turn, as by a real one
+            no_room = OSError(errno.ENOSPC, "no room", str(path))
+            super().submit(path, b"", lambda _: told(no_room), journal=journal, ahead=ahead, behind=behind)
+            return
         super().submit(path, data, told, journal=journal, ahead=ahead, behind=behind, create=create, fence=fence)
 
     def _tell_later(self, gate: asyncio.Event, settled: Callable[[Result], None], result: Result) -> None:
