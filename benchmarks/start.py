@@ -52,7 +52,7 @@ async def _imports() -> float:
 
 async def first_poll(quick: bool) -> AsyncIterator[Row]:
     ours, theirs = [], []
-    for _ in range(2 if quick else 9):
+    for _ in range(2 if quick else 15):
         ours.append(await _first_poll())
         theirs.append(await _imports())
     yield Row(

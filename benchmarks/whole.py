@@ -97,7 +97,7 @@ async def latency(quick: bool) -> AsyncIterator[Row]:
     """What we add, in an open loop: people write at moments of their own, at 30 percent of what the daemon can do."""
     load = Load(200, True)
     rate = 0.3 * (await run("parlour", load, 1.0 if quick else 4.0)).per_second
-    rounds, seconds = (1, 2.0) if quick else (3, 8.0)
+    rounds, seconds = (1, 2.0) if quick else (7, 5.0)
     added: dict[Bot, list[list[float]]] = {"bare": [], "parlour": []}
     for _ in range(rounds):
         for bot, found in added.items():
@@ -121,6 +121,7 @@ async def _added(bot: Bot, load: Load, rate: float, seconds: float) -> list[floa
     spread = random.Random(7)
     async with rig(bot, load, model) as bench:
         await bench.warm(load.chats)
+        await asyncio.sleep(0.5)  # until what a bot does behind an answer is done, of all of them at once
         free = list(range(1000, 1000 + load.chats))
         said: list[tuple[str, float, asyncio.Future[float]]] = []
         loop = asyncio.get_running_loop()
