@@ -148,7 +148,7 @@ class Transport(BaseRequest):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:  # half a character, or a number that is none, does no harm where nobody reads it
                 result = msgspec.convert(self.parse_json_payload(payload), _Said).result
-            except msgspec.ValidationError:
+            except (msgspec.MsgspecError, ValueError, RecursionError):
                 result = False
         if result is False:
             raise Unanswered("the answer is not what the Bot API sends")

@@ -94,6 +94,9 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
         (b'{"message_id":true}', None),
         (b'{"message_id":7.5}', None),
         (b'{"message_id":NaN}', None),
+        (rb'"\ud800"', None),
+        (rb'{"message_id":"\ud800"}', None),
+        (rb'{"\ud800":7}', None),
     ],
     ids=lambda value: repr(value)[:40],
 )
