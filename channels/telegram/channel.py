@@ -1,4 +1,5 @@
-"""Telegram as a Channel: the sending half over python-telegram-bot's `Bot` (never its Updater or Application), and who reads for it.
+"""Telegram as a Channel: the sending half over python-telegram-bot's `Bot` (never its Updater or Application; words go past it, see
+`transport.Transport.say`), and who reads for it.
 
 Reading is `poll` or `webhook`, both into `intake`; formatting is `render`; what an error means is `errors`. Made by `gateway.app`.
 """
@@ -261,8 +262,8 @@ class TelegramChannel:
         chat = self._moves.now(address.chat)
         reply = _reply(chat, address, reply_to)
         words = _words(piece, buttons)
-        if address.thread.isdecimal():
-            words["message_thread_id"] = int(address.thread)
+        if (thread := _thread(address)) is not None:
+            words["message_thread_id"] = thread
         for _ in range(4):
             words["chat_id"] = _id(chat)
             try:
